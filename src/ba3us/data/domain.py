@@ -1,0 +1,125 @@
+"""Domains: a labelled source and an unlabelled target over arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ba3us.errors import UserError, require
+
+_CHUNK_VALUES = 1 << 24  # how many values one pass over a large array touches at a time
+
+
+class Target:
+    """Unlabelled samples: an array whose first axis runs over samples. It has no place for labels.
+
+    Parameters
+    ----------
+    x : array [n, ...]
+        Features or pixels; float16/32/64 or integers; may be memory-mapped. An array in memory becomes a
+        tensor once; a memory-mapped one stays on disk and only the rows of a batch are read.
+    views : array [v, n, ...], optional
+        Other views of the same samples (ten crops) for methods that refresh from them.
+    name : str
+        How messages call this domain.
+    """
+
+    def __init__(self, x: Any, *, views: Any = None, name: str = "target") -> None:
+        self.name = name
+        self._x = _samples(x, name)
+        self.views = None if views is None else [_samples(v, f"{name} view") for v in views]
+        for view in self.views or ():
+            require(
+                len(view) == len(self._x), f"The {name} has {len(self._x)} rows but a view has {len(view)}."
+            )
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self._x.shape[1:])
+
+    def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Rows at `indices` (an integer array or a slice) as a floating tensor."""
+        return _rows(self._x, indices, dtype)
+
+    def view_batch(self, view: int, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Rows of one of the extra views."""
+        assert self.views is not None
+        return _rows(self.views[view], indices, dtype)
+
+
+class Source(Target):
+    """Labelled samples: a domain plus integer labels 0 … C-1.
+
+    Parameters
+    ----------
+    x : array [n, ...]
+        As for :class:`Target`.
+    y : integer array [n]
+        Labels in 0 … C-1.
+    num_classes : int, optional
+        C; by default the largest label plus one.
+    """
+
+    def __init__(self, x: Any, y: Any, *, num_classes: int | None = None, name: str = "source") -> None:
+        super().__init__(x, name=name)
+        labels = np.asarray(y)
+        require(
+            labels.shape == (len(self),),
+            f"The {name} has {len(self)} rows but its labels have shape {labels.shape}: give one label per row.",
+        )
+        require(
+            np.issubdtype(labels.dtype, np.integer),
+            f"The {name} labels must be integers 0 … C-1, not {labels.dtype}: encode them first.",
+        )
+        highest = int(labels.max())
+        self.num_classes = highest + 1 if num_classes is None else num_classes
+        require(
+            int(labels.min()) >= 0 and highest < self.num_classes,
+            f"The {name} labels run from {labels.min()} to {highest} but there are {self.num_classes} classes: "
+            f"labels must lie in 0 … {self.num_classes - 1}.",
+        )
+        self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64))
+
+
+def _samples(x: Any, name: str) -> Tensor | np.ndarray:
+    """Check an array of samples; a tensor if it fits memory as it is, else the memory-mapped array."""
+    array = x if isinstance(x, np.ndarray) else np.asarray(x.cpu() if isinstance(x, Tensor) else x)
+    require(array.ndim >= 2, f"The {name} has shape {array.shape}: give an array of samples [n, features].")
+    require(len(array) > 0, f"The {name} is empty: give at least one sample.")
+    require(
+        array.dtype.kind in "fiub",
+        f"The {name} holds values of type {array.dtype}: give an array of numbers.",
+    )
+    if array.dtype.kind == "f":
+        _check_finite(array, name)
+    if isinstance(array, np.memmap):
+        return array
+    if array.dtype.kind in "iub" and array.dtype != np.uint8:
+        array = array.astype(np.float32)
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def _check_finite(array: np.ndarray, name: str) -> None:
+    step = max(1, _CHUNK_VALUES // max(1, int(np.prod(array.shape[1:]))))
+    for start in range(0, len(array), step):
+        chunk = array[start : start + step]
+        # a float64 sum is finite exactly when every (not astronomically large) value is
+        if not np.isfinite(np.sum(chunk, dtype=np.float64)) and not np.isfinite(chunk).all():
+            row = start + int(np.flatnonzero(~np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1))[0])
+            raise UserError(
+                f"The {name} has NaN or infinite values (first in row {row}): drop or fill such rows."
+            )
+
+
+def _rows(x: Tensor | np.ndarray, indices: Any, dtype: torch.dtype) -> Tensor:
+    if isinstance(x, Tensor):
+        rows = x[indices] if isinstance(indices, slice) else x.index_select(0, torch.as_tensor(indices))
+        return rows.to(dtype)
+    return torch.from_numpy(np.ascontiguousarray(x[indices])).to(dtype)

@@ -1,0 +1,65 @@
+"""Endless streams of row indices: any domain size, any batch size, resumable from a position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class BatchIndices:
+    """Rows of one step: into the source, into the target, and into the source again for the borrowed."""
+
+    source: np.ndarray
+    target: np.ndarray
+    borrowed: np.ndarray
+
+
+class Shuffled:
+    """One shuffled pass over 0 … n-1 after the other, for ever.
+
+    Pass e is a permutation drawn from (seed, stream, e) alone, so the state of the stream is one number,
+    its position. A batch larger than the domain cycles through it.
+    """
+
+    def __init__(self, size: int, seed: int, stream: int) -> None:
+        self.size, self.seed, self.stream = size, seed, stream
+        self.position = 0
+        self._pass = -1
+        self._order = np.empty(0, dtype=np.int64)
+
+    def take(self, count: int) -> np.ndarray:
+        """The next `count` indices."""
+        taken = []
+        while count > 0:
+            number, offset = divmod(self.position, self.size)
+            if number != self._pass:
+                generator = np.random.default_rng([self.seed, self.stream, number])
+                self._pass, self._order = number, generator.permutation(self.size)
+            part = self._order[offset : offset + count]
+            taken.append(part)
+            self.position += len(part)
+            count -= len(part)
+        return np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)
+
+
+class Streams:
+    """The three streams of a run: source, target, borrowed."""
+
+    def __init__(self, source_size: int, target_size: int, seed: int) -> None:
+        self.source = Shuffled(source_size, seed, 0)
+        self.target = Shuffled(target_size, seed, 1)
+        self.borrowed = Shuffled(source_size, seed, 2)
+
+    def draw(self, source: int, target: int, borrowed: int) -> BatchIndices:
+        """The next rows of each stream."""
+        return BatchIndices(self.source.take(source), self.target.take(target), self.borrowed.take(borrowed))
+
+    def positions(self) -> list[int]:
+        """The state of the streams."""
+        return [self.source.position, self.target.position, self.borrowed.position]
+
+    def seek(self, positions: list[int]) -> None:
+        """Go on from what :meth:`positions` gave."""
+        self.source.position, self.target.position, self.borrowed.position = positions

@@ -1,0 +1,26 @@
+"""The one exception a user meets, and the helpers that word it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Bad input: one sentence that says what was wrong, with which value, and what to do.
+
+    It is a ``ValueError`` in Python and exit code 2 on the command line.
+    """
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise :class:`UserError` with `message` unless `condition` holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """A closing phrase for "unknown word" messages: the nearest choice, or all of them."""
+    known = sorted(choices)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(known)}."

@@ -1,0 +1,156 @@
+"""The losses of partial domain adaptation: pure functions, tensors in, scalar out.
+
+Shapes: B source rows, T target rows, K borrowed rows, C classes, d features. Every function computes in
+float32 at least, also under autocast, and stays finite at saturated logits.
+
+Where the BA³US paper prints one formula and its released code computes another, ``form`` chooses:
+``"released"`` (what produced the published numbers) or ``"paper"``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Form = Literal["released", "paper"]
+
+_EPS_ENTROPY = 1e-7  # inside the logarithm of the released entropy
+_EPS_SUM = 1e-8  # added to the released cross-entropy and adversarial weight sums
+_EPS_WRONG = 1e-7  # added to the wrong-class mass 1 - p_a
+_EPS_RATIO = 1e-10  # inside the logarithm of the complement entropy
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def full_precision(function: _Function) -> _Function:
+    """Run a loss outside autocast, with half-precision arguments raised to float32."""
+
+    def raised(value: Any) -> Any:
+        half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+        return value.float() if half else value
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        device = next((a.device.type for a in args if isinstance(a, Tensor)), "cpu")
+        if not torch.is_autocast_enabled(device):
+            return function(*map(raised, args), **{k: raised(v) for k, v in kwargs.items()})
+        with torch.autocast(device, enabled=False):
+            return function(*map(raised, args), **{k: raised(v) for k, v in kwargs.items()})
+
+    return wrapper  # type: ignore[return-value]
+
+
+def _shares(weights: Tensor) -> Tensor:
+    """Weights over their detached sum; all zero when the sum is zero."""
+    total = weights.sum().detach()
+    return weights / torch.where(total > 0, total, torch.ones_like(total))
+
+
+@full_precision
+def entropy(logits: Tensor, eps: float = _EPS_ENTROPY) -> Tensor:
+    """Shannon entropy of softmax(logits) per row: H = -Σ_c p_c log(p_c + eps). [n, C] → [n]."""
+    p = logits.softmax(dim=1)
+    return -(p * (p + eps).log()).sum(dim=1)
+
+
+@full_precision
+def entropy_weights(entropies: Tensor) -> Tensor:
+    """w = 1 + exp(-H): sure samples count up to twice as much as unsure ones. [n] → [n]."""
+    return 1 + (-entropies).exp()
+
+
+@full_precision
+def weighted_cross_entropy(
+    logits: Tensor, labels: Tensor, weights: Tensor, form: Form = "released"
+) -> Tensor:
+    """Cross-entropy with sample weights m(y) (L_cls^w of Eq. 4); 0 when all weights are 0.
+
+    ``released`` divides by the sum of the weights, so their scale does not matter; ``paper`` by the number
+    of rows.
+    """
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    if form == "paper":
+        return (weights * losses).mean()
+    return (weights * losses).sum() / (_EPS_SUM + weights.sum().detach())
+
+
+@full_precision
+def domain_loss(scores: Tensor, is_source: float) -> Tensor:
+    """Binary cross-entropy per row of discriminator logits; source = 1, target and borrowed = 0."""
+    return F.binary_cross_entropy_with_logits(scores, torch.full_like(scores, is_source), reduction="none")
+
+
+@full_precision
+def balanced_adversarial_loss(
+    source: Tensor,
+    target: Tensor,
+    borrowed: Tensor,
+    source_weights: Tensor,
+    target_weights: Tensor,
+    borrowed_weights: Tensor,
+    form: Form = "released",
+) -> Tensor:
+    """L_adv^ba (Eq. 5), to be minimised by D, with borrowed source rows on the target's side.
+
+    Parameters
+    ----------
+    source, target, borrowed : Tensor [B], [T], [K]
+        Discriminator logits; K may be 0 (then it is L_adv^e, Eq. 2).
+    source_weights, target_weights, borrowed_weights : Tensor [B], [T], [K]
+        w(x)·m(y) for source and borrowed rows, w(x) for target rows. Not detached: gradients may flow.
+    form : {"released", "paper"}
+        ``released`` is a weighted mean over all rows: source and borrowed weights share one normaliser and
+        weigh 1 + K/B together, the target weighs 1; every normaliser is detached. ``paper`` is the sum of
+        the three means, with ρ = K/B, and the weights as they are.
+    """
+    losses = [domain_loss(source, 1.0), domain_loss(target, 0.0), domain_loss(borrowed, 0.0)]
+    rho = len(borrowed) / len(source)
+    if form == "paper":
+        value = (source_weights * losses[0]).mean() + (target_weights * losses[1]).mean()
+        return value + (borrowed_weights * losses[2]).sum() / len(source)
+    lent = (1 + rho) * _shares(torch.cat([source_weights, borrowed_weights]))
+    a = torch.cat([lent[: len(source)], _shares(target_weights), lent[len(source) :]])
+    return (a * torch.cat(losses)).sum() / (_EPS_SUM + a.sum().detach())
+
+
+@full_precision
+def complement_entropy(
+    logits: Tensor, labels: Tensor, weights: Tensor, xi: float = 1.0, form: Form = "released"
+) -> Tensor:
+    """L_wce^w (Eq. 6): confidence-weighted complement entropy, in [-1, 0]; lower is flatter.
+
+    With a the true class, r_j = p_j / (1 - p_a) and s = Σ_{j≠a} r_j log r_j / log(C - 1), it is the mean of
+    s under the weights m(y)·(1 - p_a)^ξ; ξ = 0 gives the plain complement entropy. With fewer than three
+    classes there is nothing to flatten and it is 0.
+
+    ``released`` detaches the weights and divides by their sum; ``paper`` divides by the number of rows and
+    lets the gradient through (1 - p_a)^ξ. The gradient through p_a inside r flows in both.
+
+    The released epsilons are kept: a row whose wrong-class mass is far below 1e-7 counts for nothing. That
+    mass is summed over the wrong classes, which float32 can hold where 1 - p_a is rounding noise.
+    """
+    classes = logits.shape[1]
+    if classes < 3:
+        return logits.sum() * 0.0
+    p = logits.softmax(dim=1)
+    wrong = p.scatter(1, labels[:, None], 0.0)
+    mass = wrong.sum(dim=1) + _EPS_WRONG
+    ratio = wrong / mass[:, None]
+    # the true class has ratio 0 and adds 0·log(1e-10) = 0
+    flatness = (ratio * (ratio + _EPS_RATIO).log()).sum(dim=1) / math.log(classes - 1)
+    if form == "paper":
+        return (weights * mass**xi * flatness).mean()
+    confidence = (mass**xi).detach()
+    return (_shares(weights.detach() * confidence / confidence.sum()) * flatness).sum()
+
+
+@full_precision
+def outer_product(features: Tensor, probabilities: Tensor) -> Tensor:
+    """Conditional discriminator input vec(p ⊗ f) with p detached, class-major. [n, d], [n, C] → [n, C·d]."""
+    return (probabilities.detach()[:, :, None] * features[:, None, :]).flatten(1)

@@ -1,0 +1,322 @@
+"""The contract every system fulfils, and nothing else.
+
+A method is a small module with a frozen dataclass of hyper-parameters. It never sees files, devices or
+target labels. The loop asks it for a :class:`Recipe` (data), feeds it batches, minimises the sum of the
+terms it returns, and now and then shows it the outputs for the whole target.
+
+How the hard ones fit, without a special case in the loop:
+
+- ADDA, IWAN (two encoders): the second encoder is a deep copy of the network that the method holds;
+  ``begin_phase`` re-copies it after the source phase; `outputs` sends each domain through its own;
+  ``Phase.trains`` names what learns; `predict` uses the target's. The generator's term calls the
+  discriminator with detached weights, so one backward serves both players.
+- TWINs (two networks): the twin is a submodule; `outputs` adds its logits under ``extra``.
+- DRCN (a correction on one domain): a submodule that `outputs` adds to one domain's features.
+- TransNorm (one joint pass): the constructor swaps the network's norm layers; `outputs` passes both halves.
+- SSPDA (pixels): `outputs` is given the raw batch and shuffles its tiles; ``info.needs`` says "pixels".
+- SHOT (target indices, frozen head): batches carry their row numbers, so `losses` looks pseudo-labels up
+  that `refresh` wrote; ``Phase.trains`` leaves the classifier out.
+- MCS (no gradient): a last phase of zero steps; `refresh` solves in closed form; `predict` uses the result.
+- HAFN, ADDA, warm-up (stages): ``Recipe.phases``, each with its own steps, trained parts and fresh optimiser.
+- ETN, JUMBOT (class-balanced source batches): ``Recipe.balanced_source``.
+- PADA (refresh at U-1 from ten views): ``Refresh(every=U, offset=-1, views=True)``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from ba3us import losses
+from ba3us.errors import did_you_mean, require
+from ba3us.nn import Head, Network
+from ba3us.schedules import InverseDecay
+
+Setting = Literal["partial", "closed-set", "both"]
+Faithfulness = Literal["faithful", "variant", "reconstruction"]
+WARMUP = "warmup"
+
+
+# --- what flows through a step -------------------------------------------------------------------------
+
+
+class Batch(NamedTuple):
+    """Rows of one domain: inputs, their row numbers and, for source and borrowed rows, their labels."""
+
+    x: Tensor
+    index: Tensor
+    labels: Tensor | None = None
+
+
+class Inputs(NamedTuple):
+    """The batches of one step. `borrowed` may hold no rows. The target has no labels."""
+
+    source: Batch
+    target: Batch
+    borrowed: Batch
+
+
+@dataclass(frozen=True)
+class DomainOutputs:
+    """What the network says of one domain's rows."""
+
+    features: Tensor
+    logits: Tensor
+    index: Tensor
+    labels: Tensor | None = None
+    extra: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What the network says of a step's rows."""
+
+    source: DomainOutputs
+    target: DomainOutputs
+    borrowed: DomainOutputs
+
+
+class Step(NamedTuple):
+    """Where training stands: update `index` (from 0) of a phase whose schedules span `horizon` updates."""
+
+    index: int
+    horizon: int
+    phase: str = "adapt"
+
+    @property
+    def progress(self) -> float:
+        """0 … 1."""
+        return self.index / max(1, self.horizon)
+
+
+# --- what a method asks of the loop ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training with its own schedule and optimiser.
+
+    `trains` lists prefixes of "network" and "method" parameters; all else is frozen, in eval mode.
+    Schedules span `horizon` updates (`steps`, if not given). A phase that `adapts` refreshes the method,
+    borrows, and its evaluations are candidates for selection; one that does not is evaluated at its end
+    only. Without `target`, no target batch is drawn.
+    """
+
+    name: str
+    steps: int
+    trains: tuple[str, ...] = ("network", "method")
+    horizon: int | None = None
+    adapts: bool = True
+    target: bool = True
+
+    @property
+    def span(self) -> int:
+        """Updates that the phase's schedules span."""
+        return self.steps if self.horizon is None else self.horizon
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters by name prefix, with a factor on the learning rate and their momentum."""
+
+    prefix: str
+    lr_scale: float = 1.0
+    momentum: float = 0.9
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """When the whole target is predicted for `Method.refresh`: before update i, i % every == offset % every.
+
+    Update 0 never refreshes, unless `at_start`; the end of a phase always does. `views` asks for the
+    target's extra views (ten crops), if it has any.
+    """
+
+    every: int
+    offset: int = 0
+    at_start: bool = False
+    views: bool = False
+
+    def due(self, index: int, span: int) -> bool:
+        """Whether to refresh before update `index`."""
+        if index == 0:
+            return self.at_start
+        return index % self.every == self.offset % self.every or index == span
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train a method, as data."""
+
+    phases: tuple[Phase, ...]
+    refresh: Refresh
+    groups: tuple[Group, ...]
+    learning_rate: float
+    decay: InverseDecay
+    weight_decay: float
+    batch_size: int
+    nesterov: bool = True
+    balanced_source: bool = False
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """What a user should know before choosing a method."""
+
+    title: str
+    reference: str
+    setting: Setting
+    fidelity: Faithfulness
+    needs: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodConfig:
+    """Hyper-parameters that every method has. `learning_rate` is that of the new layers."""
+
+    steps: int = 2000
+    warmup_steps: int = 0
+    batch_size: int = 36
+    learning_rate: float = 0.01
+    backbone_scale: float = 0.1
+    weight_decay: float = 1e-3
+    momentum: float = 0.9
+    bottleneck: int | None = 256
+    refresh_every: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size"):
+            self.check(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("warmup_steps", "learning_rate", "backbone_scale", "weight_decay"):
+            self.check(name, getattr(self, name) >= 0, "0 or more")
+        self.check("momentum", 0 <= self.momentum < 1, "in [0, 1)")
+        self.check("refresh_every", self.refresh_every is None or self.refresh_every >= 1, "at least 1")
+        self.check("bottleneck", self.bottleneck is None or self.bottleneck >= 1, "at least 1")
+
+    def check(self, name: str, holds: bool, must_be: str) -> None:
+        """Raise a sentence naming the option, its value and what it must be, unless `holds`."""
+        require(holds, f"Option {name!r} is {getattr(self, name)!r}: it must be {must_be}.")
+
+    @classmethod
+    def build(cls, **options: Any) -> MethodConfig:
+        """Construct from named options; an unknown or ill-typed one is a sentence, not a traceback."""
+        kinds = get_type_hints(cls)
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name, value in options.items():
+            require(name in known, f"Unknown option {name!r}: {did_you_mean(name, known)}")
+            options[name] = _typed(name, value, kinds[name])
+        return cls(**options)
+
+    @property
+    def interval(self) -> int:
+        """Updates between two refreshes: N_u, by default a tenth of the steps."""
+        return self.refresh_every or max(1, self.steps // 10)
+
+
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    """`value` as the option's type, or a sentence. Literal options are checked by their config."""
+    kinds = get_args(kind) or (kind,)
+    if (value is None and type(None) in kinds) or not {int, float, bool} & set(kinds):
+        return value
+    if bool in kinds:
+        require(isinstance(value, bool), f"Option {name!r} is {value!r}: it must be true or false.")
+        return value
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    whole = int in kinds
+    require(
+        real and (not whole or float(value).is_integer()),
+        f"Option {name!r} is {value!r}: it must be a {'whole ' if whole else ''}number.",
+    )
+    return int(value) if whole else float(value)
+
+
+# --- the contract --------------------------------------------------------------------------------------
+
+
+class Method(nn.Module):
+    """Base of every system. A subclass needs `Config` and `losses`; all else has a default.
+
+    Parameters
+    ----------
+    config : MethodConfig
+        Its hyper-parameters.
+    network : Network
+        The shared network F, G. The method may read its sizes, copy it or swap layers in it; it does not
+        keep it (the loop passes it in).
+    """
+
+    Config: ClassVar[type[MethodConfig]] = MethodConfig
+
+    def __init__(self, config: MethodConfig, network: Network) -> None:
+        super().__init__()
+        self.config = config
+        self.num_classes = network.num_classes
+
+    @classmethod
+    def head(cls, config: MethodConfig) -> Head:
+        """The layers this method wants on the backbone."""
+        return Head(bottleneck=config.bottleneck)
+
+    def recipe(self) -> Recipe:
+        """How to train it. Default: an optional source-only warm-up, then one phase of `steps` updates."""
+        c = self.config
+        phases = (Phase("adapt", c.steps),)
+        if c.warmup_steps:
+            warmup = Phase(WARMUP, c.warmup_steps, trains=("network",), adapts=False, target=False)
+            phases = (warmup, *phases)
+        return Recipe(
+            phases=phases,
+            refresh=Refresh(every=c.interval),
+            groups=(Group("network.backbone", c.backbone_scale, c.momentum), Group("", 1.0, c.momentum)),
+            learning_rate=c.learning_rate,
+            decay=InverseDecay(),
+            weight_decay=c.weight_decay,
+            batch_size=c.batch_size,
+        )
+
+    def begin_phase(self, network: Network, phase: Phase) -> None:
+        """Called before the first update of a phase (copy an encoder, reset a counter)."""
+
+    def borrow(self, step: Step) -> int:
+        """How many extra source samples this step wants on the target's side."""
+        return 0
+
+    def outputs(self, network: Network, inputs: Inputs) -> Outputs:
+        """Default: one pass per domain through the shared network (joined where the maths is the same)."""
+        source, target, borrowed = inputs
+        if network.couples_samples and len(borrowed.x) == 1:  # one row has no batch statistics
+            borrowed = Batch(*(t[:0] for t in borrowed))
+        batches = (source, target, borrowed)
+        results = iter(network.passes(*(b.x for b in batches if len(b.x))))
+        first = next(results)
+        nothing = (first[0][:0], first[1][:0])
+        pairs = [first, *(next(results) if len(b.x) else nothing for b in batches[1:])]
+        return Outputs(*(DomainOutputs(f, z, b.index, b.labels) for (f, z), b in zip(pairs, batches)))
+
+    def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
+        """The terms of the warm-up phase: plain source cross-entropy."""
+        source = outputs.source
+        assert source.labels is not None
+        ones = torch.ones_like(source.logits[:, 0])
+        return {"classification": losses.weighted_cross_entropy(source.logits, source.labels, ones)}
+
+    def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
+        """Named terms, already weighted; their sum is minimised."""
+        raise NotImplementedError
+
+    def figures(self, step: Step) -> dict[str, float]:
+        """Scalars worth a column in the history (ramps, effective classes)."""
+        return {}
+
+    def refresh(self, target: DomainOutputs) -> None:
+        """Update class weights and the like from the network's outputs for the whole target."""
+
+    def predict(self, network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(features, logits) at test time. Default: the shared network."""
+        return network(x)

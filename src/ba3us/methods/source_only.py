@@ -1,0 +1,35 @@
+"""Source-only: plain cross-entropy on the source; the baseline every adaptation has to beat."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from torch import Tensor
+
+from ba3us.methods.base import Method, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.registry import register
+
+
+@register(
+    "source-only",
+    MethodInfo(
+        title="Source-only",
+        reference="The paper's ResNet-50 and VGG-16 rows",
+        setting="both",
+        fidelity="faithful",
+        note="The target is predicted, never trained on. Same number of updates as the method it stands beside.",
+    ),
+)
+class SourceOnly(Method):
+    """min CE(G(F(x_s)), y_s)."""
+
+    def recipe(self) -> Recipe:
+        """As any other, but no target batch is ever drawn."""
+        recipe = super().recipe()
+        return dataclasses.replace(
+            recipe, phases=tuple(dataclasses.replace(p, target=False) for p in recipe.phases)
+        )
+
+    def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
+        """The warm-up's terms, throughout."""
+        return self.warmup_losses(outputs)

@@ -1,0 +1,50 @@
+"""Accuracy, worked out after training by whoever holds target labels. Training never imports this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ba3us.errors import require
+from ba3us.training import Evaluation, Result
+
+
+def accuracies(evaluations: Sequence[Evaluation], labels: Any) -> pd.DataFrame:
+    """Accuracy (0 … 1) of every kept evaluation: columns phase, step, score, candidate, accuracy."""
+    y = np.asarray(labels)
+    for evaluation in evaluations:
+        require(
+            y.shape == evaluation.predictions.shape,
+            f"There are {len(evaluation.predictions)} predictions but labels of shape {y.shape}: give one each.",
+        )
+    return pd.DataFrame(
+        [
+            {
+                "phase": e.phase,
+                "step": e.step,
+                "score": e.score,
+                "candidate": e.candidate,
+                "accuracy": float(np.mean(e.predictions == y)),
+            }
+            for e in evaluations
+        ]
+    )
+
+
+def selected_accuracy(result: Result, labels: Any) -> float:
+    """Accuracy at the evaluation chosen without labels (the lowest mean target entropy)."""
+    return float(accuracies(result.evaluations, labels)["accuracy"].iloc[result.selected])
+
+
+def summary(result: Result, labels: Any) -> dict[str, float]:
+    """Accuracy of the last, the selected and, knowing the labels, the best candidate (``oracle``)."""
+    table = accuracies(result.evaluations, labels)
+    candidates = table[table["candidate"]]["accuracy"]
+    return {
+        "last": float(candidates.iloc[-1]),
+        "min-entropy": selected_accuracy(result, labels),
+        "oracle": float(candidates.max()),
+    }

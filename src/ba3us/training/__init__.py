@@ -1,0 +1,8 @@
+"""Training: the one loop, its configuration, checkpoints and progress."""
+
+from ba3us.training.hooks import Hook
+from ba3us.training.loop import RunConfig, Trainer, TrainingStep
+from ba3us.training.result import Evaluation, Result
+from ba3us.training.run import fit
+
+__all__ = ["Evaluation", "Hook", "Result", "RunConfig", "Trainer", "TrainingStep", "fit"]

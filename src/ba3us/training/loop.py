@@ -1,0 +1,378 @@
+"""The one training loop. It serves every method and never holds a target label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from ba3us import scores
+from ba3us.data import BatchIndices, Source, Streams, Target
+from ba3us.errors import UserError, require
+from ba3us.methods.base import WARMUP, Batch, Inputs, Method, Phase, Recipe, Step
+from ba3us.nn import Network
+from ba3us.training import checkpoint
+from ba3us.training.hooks import Hook
+from ba3us.training.predict import predict_domain
+from ba3us.training.result import Evaluation, Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How a run is carried out: nothing here changes what a method is.
+
+    Parameters
+    ----------
+    seed : int
+        Decides initial weights, batches and dropout.
+    threads : int, optional
+        CPU threads; part of the configuration because sums depend on it in the last bit. Default: torch's.
+    evaluate_every : int, optional
+        Predict the target this often, besides at every refresh.
+    log_every : int
+        Updates between two rows of the history.
+    predict_batch : int
+        Rows per batch when the whole target is predicted.
+    accelerator, devices, precision : str
+        Passed to Lightning Fabric.
+    checkpoint : Path, optional
+        Where to save the state of the run at every evaluation (and every `checkpoint_every` updates).
+    """
+
+    seed: int = 0
+    threads: int | None = None
+    evaluate_every: int | None = None
+    log_every: int = 10
+    predict_batch: int = 1024
+    accelerator: str = "auto"
+    devices: int | str = 1
+    precision: Any = "32-true"
+    checkpoint: Path | None = None
+    checkpoint_every: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.seed >= 0, f"The seed is {self.seed}: it must be 0 or more.")
+        for name in ("threads", "evaluate_every", "log_every", "predict_batch", "checkpoint_every"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{name} is {value}: it must be at least 1.")
+
+
+class TrainingStep(nn.Module):
+    """Network and method as one module whose forward is a whole step: batches in, named terms out."""
+
+    def __init__(self, network: Network, method: Method) -> None:
+        super().__init__()
+        self.network, self.method = network, method
+
+    def forward(self, inputs: Inputs, step: Step) -> dict[str, Tensor]:
+        """The terms to minimise."""
+        outputs = self.method.outputs(self.network, inputs)
+        if step.phase == WARMUP:
+            return self.method.warmup_losses(outputs)
+        return self.method.losses(outputs, step)
+
+
+class Trainer:
+    """Trains a method on a source and a target.
+
+    Parameters
+    ----------
+    network, method : Network, Method
+        What to train; both are changed in place.
+    config : RunConfig
+        How to run.
+    recipe : Recipe, optional
+        In place of ``method.recipe()``.
+    streams : optional
+        In place of seeded streams: an object with ``draw(source, target, borrowed) -> BatchIndices``,
+        ``positions()`` and ``seek(positions)``.
+    hooks : sequence of Hook
+        Onlookers.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        method: Method,
+        config: RunConfig | None = None,
+        *,
+        recipe: Recipe | None = None,
+        streams: Any = None,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
+        self.config = config or RunConfig()
+        self.recipe = recipe or method.recipe()
+        self.module = TrainingStep(network, method)
+        self.streams = streams
+        self.hooks = hooks
+        self.rows: list[dict[str, Any]] = []
+        self.evaluations: list[Evaluation] = []
+        self.best_score = math.inf
+        self.selected = -1
+        self.best_state: dict[str, Tensor] | None = None
+        self._trainable = [name for name, p in self.module.named_parameters() if p.requires_grad]
+        self._start = (0, 0)  # phase and update to go on from
+        self._resumed: dict[str, Any] | None = None
+
+    @property
+    def method(self) -> Method:
+        """The method being trained."""
+        return self.module.method
+
+    def resume(self, path: Path | str) -> Trainer:
+        """Go on from a checkpoint; the run then equals one that was never interrupted."""
+        state = checkpoint.load(Path(path))
+        try:
+            self.module.load_state_dict(state["module"])
+        except RuntimeError as error:
+            raise UserError(
+                f"The checkpoint {path} belongs to another method, network or number of classes."
+            ) from error
+        self.rows, self._start, self._resumed = state["rows"], tuple(state["position"]), state
+        self.best_score, self.selected, self.best_state = (
+            state["best_score"],
+            state["selected"],
+            state["best_state"],
+        )
+        self.evaluations = [
+            Evaluation(**{k: v.numpy() if isinstance(v, Tensor) else v for k, v in e.items()})
+            for e in state["evaluations"]
+        ]
+        return self
+
+    def fit(self, source: Source, target: Target) -> Result:
+        """Run all phases of the recipe; returns the result with the selected weights loaded."""
+        self._check(source, target)
+        with self._reproducible():
+            fabric = Fabric(
+                accelerator=self.config.accelerator,
+                devices=self.config.devices,
+                precision=self.config.precision,
+            )
+            if self.streams is None:
+                self.streams = Streams(len(source), len(target), self.config.seed)
+            self._notify("on_start")
+            try:
+                for number, phase in enumerate(self.recipe.phases):
+                    if number >= self._start[0]:
+                        self._run_phase(fabric, number, phase, source, target)
+            finally:
+                self._notify("on_end")
+        return self._result()
+
+    # --- one phase, one step -------------------------------------------------------------------------
+
+    def _run_phase(self, fabric: Fabric, number: int, phase: Phase, source: Source, target: Target) -> None:
+        first = self._start[1] if number == self._start[0] else 0
+        if first == 0 and self._resumed is None:
+            self.method.begin_phase(self.module.network, phase)
+        self._set_trained(phase)
+        module = fabric.setup_module(self.module, _reapply_compile=False)
+        optimizer = fabric.setup_optimizers(self._optimizer(phase))
+        evaluated = self._resumed is not None
+        if self._resumed is not None:
+            optimizer.load_state_dict(self._resumed["optimizer"])
+            self.streams.seek(self._resumed["streams"])
+            torch.set_rng_state(self._resumed["rng"])
+            self._resumed = None
+
+        for index in range(first, phase.steps + 1):
+            step = Step(index, phase.span, phase.name)
+            if not evaluated and self._observe(phase, step, target):
+                self._save(number, index, optimizer)
+            evaluated = False
+            if index == phase.steps:
+                break
+            self._update(fabric, module, optimizer, phase, step, source, target)
+            self._notify("on_step", step)
+
+    def _update(
+        self,
+        fabric: Fabric,
+        module: nn.Module,
+        optimizer: Any,
+        phase: Phase,
+        step: Step,
+        source: Source,
+        target: Target,
+    ) -> None:
+        factor = self.recipe.learning_rate * self.recipe.decay(step.index)
+        for group in optimizer.param_groups:
+            group["lr"] = factor * group["lr_scale"]
+        batch = self.recipe.batch_size
+        borrowed = self.method.borrow(step) if phase.adapts else 0
+        rows = self.streams.draw(batch, batch if phase.target else 0, borrowed)
+        terms = module(self._inputs(fabric, rows, source, target), step)
+        loss = sum(terms.values(), torch.zeros((), device=fabric.device))
+        optimizer.zero_grad()
+        fabric.backward(loss)
+        self._notify("on_gradients", step)
+        optimizer.step()
+        if step.index % self.config.log_every == 0:
+            self._log(step, factor, len(rows.borrowed), loss, terms)
+
+    def _inputs(self, fabric: Fabric, rows: BatchIndices, source: Source, target: Target) -> Inputs:
+        dtype = next(self.module.parameters()).dtype
+
+        def batch(domain: Target, index: np.ndarray) -> Batch:
+            labels = domain.labels[index] if isinstance(domain, Source) else None
+            made = Batch(domain.batch(index, dtype), torch.as_tensor(index), labels)
+            return made if fabric.device.type == "cpu" else fabric.to_device(made)
+
+        return Inputs(batch(source, rows.source), batch(target, rows.target), batch(source, rows.borrowed))
+
+    # --- looking at the target ---------------------------------------------------------------------------
+
+    def _observe(self, phase: Phase, step: Step, target: Target) -> bool:
+        """Refresh and evaluate if it is time; whether it was, or whether a checkpoint is due."""
+        at_end, every = step.index == phase.steps, self.config.evaluate_every
+        refresh = phase.adapts and self.recipe.refresh.due(step.index, phase.span)
+        look = phase.adapts and every is not None and step.index > 0 and step.index % every == 0
+        saved = self.config.checkpoint_every
+        if not (refresh or look or (at_end and not phase.adapts)):
+            return saved is not None and step.index > 0 and step.index % saved == 0
+        views = refresh and self.recipe.refresh.views
+        outputs = predict_domain(self.module, target, self.config.predict_batch, views)
+        if refresh:
+            self.method.refresh(outputs)
+        score = scores.mean_entropy(outputs.logits)
+        self._require_finite(score, "target entropy", step)
+        evaluation = Evaluation(
+            phase=phase.name,
+            step=step.index,
+            candidate=phase.adapts and step.index > 0,
+            score=score,
+            predictions=outputs.logits.argmax(dim=1).cpu().numpy(),
+            mean_probabilities=scores.mean_probabilities(outputs.logits).cpu().numpy(),
+        )
+        self.evaluations.append(evaluation)
+        if evaluation.candidate and score < self.best_score:
+            self.best_score, self.selected = score, len(self.evaluations) - 1
+            self.best_state = self._copy_state()
+        self._notify("on_evaluation", evaluation)
+        return True
+
+    def _copy_state(self) -> dict[str, Tensor]:
+        return {k: v.detach().cpu().clone() for k, v in self.module.state_dict().items()}
+
+    # --- parameters ---------------------------------------------------------------------------------------
+
+    def _set_trained(self, phase: Phase) -> None:
+        def covered(name: str) -> bool:
+            return any(f"{name}.".startswith(f"{t}.") for t in phase.trains)
+
+        for name, parameter in self.module.named_parameters():
+            parameter.requires_grad_(name in self._trainable and covered(name))
+        for name, module in self.module.named_modules():
+            holds_trained = any(f"{t}.".startswith(f"{name}.") for t in phase.trains) or name == ""
+            module.training = covered(name) or holds_trained
+
+    def _optimizer(self, phase: Phase) -> torch.optim.Optimizer:
+        groups: dict[int, list[Tensor]] = {}
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad:
+                number = next(i for i, g in enumerate(self.recipe.groups) if f"{name}.".startswith(g.prefix))
+                groups.setdefault(number, []).append(parameter)
+        require(bool(groups) or phase.steps == 0, f"Phase {phase.name!r} has nothing to train.")
+        chosen = [(self.recipe.groups[i], parameters) for i, parameters in sorted(groups.items())]
+        return torch.optim.SGD(
+            [
+                {
+                    "params": ps,
+                    "lr_scale": g.lr_scale,
+                    "momentum": g.momentum,
+                    "nesterov": self.recipe.nesterov and g.momentum > 0,
+                }
+                for g, ps in chosen
+            ]
+            or [torch.zeros(1)],
+            lr=self.recipe.learning_rate,
+            weight_decay=self.recipe.weight_decay,
+            fused=True,
+        )
+
+    # --- books ---------------------------------------------------------------------------------------------
+
+    def _log(self, step: Step, lr: float, borrowed: int, loss: Tensor, terms: dict[str, Tensor]) -> None:
+        total = float(loss.detach())
+        self._require_finite(total, "loss", step)
+        row = {"phase": step.phase, "step": step.index, "lr": lr, "borrowed": borrowed, "loss": total}
+        row |= {name: float(value.detach()) for name, value in terms.items()}
+        if step.phase != WARMUP:
+            row |= self.method.figures(step)
+        self.rows.append(row)
+        self._notify("on_row", row)
+
+    def _require_finite(self, value: float, what: str, step: Step) -> None:
+        require(
+            math.isfinite(value),
+            f"The {what} became {value} at update {step.index} of phase {step.phase!r}: "
+            "lower learning_rate, or scale the inputs.",
+        )
+
+    def _save(self, number: int, index: int, optimizer: Any) -> None:
+        if self.config.checkpoint is None:
+            return
+        checkpoint.save(
+            self.config.checkpoint,
+            {
+                "position": [number, index],
+                "module": self._copy_state(),
+                "optimizer": optimizer.state_dict(),
+                "streams": self.streams.positions(),
+                "rng": torch.get_rng_state(),
+                "rows": self.rows,
+                "evaluations": [
+                    {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in vars(e).items()}
+                    for e in self.evaluations
+                ],
+                "best_score": self.best_score,
+                "selected": self.selected,
+                "best_state": self.best_state,
+            },
+        )
+
+    def _result(self) -> Result:
+        last = self._copy_state()
+        states = {"selected": self.best_state or last, "last": last}
+        history = pd.DataFrame(self.rows)
+        return Result(self.module, self.recipe, history, self.evaluations, self.selected, states).use(
+            "selected"
+        )
+
+    def _notify(self, event: str, *args: Any) -> None:
+        for hook in self.hooks:
+            getattr(hook, event)(self, *args)
+
+    def _check(self, source: Source, target: Target) -> None:
+        require(
+            source.shape == target.shape,
+            f"A source sample has shape {source.shape}, a target sample {target.shape}: they must be the same.",
+        )
+        classes = self.module.network.num_classes
+        require(
+            source.num_classes == classes,
+            f"The source has {source.num_classes} classes, the network {classes}: build it for the source.",
+        )
+
+    @contextmanager
+    def _reproducible(self) -> Iterator[None]:
+        """Seeded randomness and a fixed number of threads, without touching the caller's."""
+        threads = torch.get_num_threads()
+        with torch.random.fork_rng():
+            torch.manual_seed(self.config.seed)
+            if self.config.threads is not None:
+                torch.set_num_threads(self.config.threads)
+            try:
+                yield
+            finally:
+                torch.set_num_threads(threads)

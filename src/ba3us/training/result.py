@@ -1,0 +1,58 @@
+"""What training leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from ba3us.data import Target
+from ba3us.errors import did_you_mean, require
+from ba3us.methods.base import DomainOutputs, Recipe
+from ba3us.training.predict import predict_domain
+
+if TYPE_CHECKING:
+    from ba3us.training.loop import TrainingStep
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A look at the whole target after `step` updates of `phase`, without its labels."""
+
+    phase: str
+    step: int
+    candidate: bool
+    score: float
+    predictions: np.ndarray
+    mean_probabilities: np.ndarray
+
+
+@dataclass
+class Result:
+    """A trained run: networks, the history table and every evaluation.
+
+    The module starts out holding the selected weights; :meth:`use` switches between ``"selected"`` and
+    ``"last"``.
+    """
+
+    module: TrainingStep
+    recipe: Recipe
+    history: pd.DataFrame
+    evaluations: list[Evaluation]
+    selected: int
+    states: dict[str, dict[str, Tensor]]
+
+    def use(self, which: str) -> Result:
+        """Load the weights called `which` and return self."""
+        require(
+            which in self.states, f"There are no weights called {which!r}: {did_you_mean(which, self.states)}"
+        )
+        self.module.load_state_dict(self.states[which])
+        return self
+
+    def predict(self, domain: Target, batch_size: int = 1024) -> DomainOutputs:
+        """Features and logits for every row of a domain, from the weights in use."""
+        return predict_domain(self.module, domain, batch_size)

@@ -1,0 +1,28 @@
+"""Options and fixtures shared by the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    here = Path(__file__).parent / "golden"
+    parser.addoption("--golden", type=Path, default=here, help="folder of golden .npz files to reproduce")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest):
+    """Load a golden file by name: ``golden("ba3us_aus")["c0/loss"]``."""
+    folder: Path = request.config.getoption("--golden")
+
+    def load(name: str) -> dict[str, np.ndarray]:
+        path = folder / f"{name}.npz"
+        if not path.is_file():
+            pytest.skip(f"no {name}.npz in {folder}")
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+
+    return load
