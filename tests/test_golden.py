@@ -217,9 +217,7 @@ def trained(file, v, precision):
     trainer = Trainer(network, method, run, recipe=recipe, streams=Recorded(file, v), hooks=[watch])
     if precision == "32-true":
         trainer.module.float()
-    result = trainer.fit(
-        Source(file["data/Xs"], file["data/ys"], num_classes=classes), Target(file["data/Xt"])
-    )
+    result = trainer.fit(Source(file["data/Xs"], file["data/ys"], num_classes=classes), Target(file["data/Xt"]))
     return result, watch, parameters, config
 
 
@@ -247,21 +245,17 @@ def test_trajectory(golden, precision, rtol):
         close(watch.norms, file[f"{v}/grad_norms"], max(rtol, 1e-7), what=f"{v}/grad_norms")
         assert [e.step for e in result.evaluations] == file[f"{v}/refresh_iter"].tolist()
         close(np.stack(watch.weights), file[f"{v}/class_weight"], rtol, what=f"{v}/class_weight")
-        close(
-            [e.score for e in result.evaluations], file[f"{v}/mean_entropy"], rtol, what=f"{v}/mean_entropy"
-        )
+        close([e.score for e in result.evaluations], file[f"{v}/mean_entropy"], rtol, what=f"{v}/mean_entropy")
         accuracy = accuracies(result.evaluations, file["data/yt"])["accuracy"]
         close(accuracy, file[f"{v}/accuracy"], what=f"{v}/accuracy")
-        close(
-            selected_accuracy(result, file["data/yt"]), file[f"{v}/best_accuracy"], what=f"{v}/best_accuracy"
-        )
+        close(selected_accuracy(result, file["data/yt"]), file[f"{v}/best_accuracy"], what=f"{v}/best_accuracy")
         result.use("last")
         for name, parameter in zip(WEIGHTS, parameters, strict=True):
             close(parameter, file[f"{v}/final_{name}"], rtol, what=f"{v}/final_{name}")
 
 
 def test_saturated_discriminator_follows_the_stable_form(golden):
-    """Informational: with logits we agree with float64 everywhere; the original float32 jumps to its clamp."""
+    """Informational: with logits we agree with float64 everywhere; the original float32 meets its clamp."""
     file = golden("ba3us_d_saturated")
     b, k = int(file["B"]), int(file["K"])
     full = dict(file) | {

@@ -66,9 +66,7 @@ def entropy_weights(entropies: Tensor) -> Tensor:
 
 
 @full_precision
-def weighted_cross_entropy(
-    logits: Tensor, labels: Tensor, weights: Tensor, form: Form = "released"
-) -> Tensor:
+def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor, form: Form = "released") -> Tensor:
     """Cross-entropy with sample weights m(y) (L_cls^w of Eq. 4); 0 when all weights are 0.
 
     ``released`` divides by the sum of the weights, so their scale does not matter; ``paper`` by the number

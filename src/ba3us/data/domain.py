@@ -72,7 +72,7 @@ class Source(Target):
         labels = np.asarray(y)
         require(
             labels.shape == (len(self),),
-            f"The {name} has {len(self)} rows but its labels have shape {labels.shape}: give one label per row.",
+            f"The {name} has {len(self)} rows but labels of shape {labels.shape}: give one label per row.",
         )
         require(
             np.issubdtype(labels.dtype, np.integer),
@@ -82,7 +82,7 @@ class Source(Target):
         self.num_classes = highest + 1 if num_classes is None else num_classes
         require(
             int(labels.min()) >= 0 and highest < self.num_classes,
-            f"The {name} labels run from {labels.min()} to {highest} but there are {self.num_classes} classes: "
+            f"The {name} labels run from {labels.min()} to {highest} for {self.num_classes} classes: "
             f"labels must lie in 0 … {self.num_classes - 1}.",
         )
         self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64))

@@ -128,8 +128,8 @@ class BA3US(Method):
         """ρ·B source samples lent to the target, fewer and fewer (section 3.2, Algorithm 1)."""
         c = self.config
         if c.fidelity == "paper":
-            return borrowed_by_progress(c.batch_size, c.rho, step.index, step.horizon)
-        return borrowed_by_interval(c.batch_size, c.rho, step.index, step.horizon, c.interval)
+            return borrowed_by_progress(c.batch_size, c.rho, step.number, step.horizon)
+        return borrowed_by_interval(c.batch_size, c.rho, step.number, step.horizon, c.interval)
 
     def figures(self, step: Step) -> dict[str, float]:
         """λ of the gradient reversal, and how many classes m spreads over."""
@@ -168,10 +168,12 @@ class BA3US(Method):
         logits = torch.cat([d.logits for d in domains])
         if c.conditional:
             features = losses.outer_product(features, logits.softmax(dim=1))
-        domain_scores = self.discriminator(features).split(sizes)
+        d_source, d_target, d_borrowed = self.discriminator(features).split(sizes)
         w_source, w_target, w_borrowed = self._entropy_weights(logits, entropy_reversal).split(sizes)
         return losses.balanced_adversarial_loss(
-            *domain_scores,
+            d_source,
+            d_target,
+            d_borrowed,
             w_source * self._sample_weights(outputs.source, c.weight_alignment),
             w_target,
             w_borrowed * self._sample_weights(outputs.borrowed, c.weight_alignment),
@@ -181,7 +183,7 @@ class BA3US(Method):
     def _lambdas(self, step: Step) -> tuple[float, float]:
         """λ, from 0 to 1 (section 3.4), for D and for the entropies; the released D runs one step ahead."""
         ahead = 1 if self.config.fidelity == "released" else 0
-        return ramp(step.index + ahead, step.horizon), ramp(step.index, step.horizon)
+        return ramp(step.number + ahead, step.horizon), ramp(step.number, step.horizon)
 
     def _entropy_weights(self, logits: Tensor, reversal: float) -> Tensor:
         """w(x) = 1 + e^(-H(x)) (section 3.1)."""

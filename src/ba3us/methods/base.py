@@ -49,8 +49,12 @@ class Batch(NamedTuple):
     """Rows of one domain: inputs, their row numbers and, for source and borrowed rows, their labels."""
 
     x: Tensor
-    index: Tensor
+    rows: Tensor
     labels: Tensor | None = None
+
+    def none(self) -> Batch:
+        """The same batch without any row."""
+        return Batch(self.x[:0], self.rows[:0], None if self.labels is None else self.labels[:0])
 
 
 class Inputs(NamedTuple):
@@ -67,7 +71,7 @@ class DomainOutputs:
 
     features: Tensor
     logits: Tensor
-    index: Tensor
+    rows: Tensor
     labels: Tensor | None = None
     extra: dict[str, Tensor] = field(default_factory=dict)
 
@@ -82,16 +86,16 @@ class Outputs:
 
 
 class Step(NamedTuple):
-    """Where training stands: update `index` (from 0) of a phase whose schedules span `horizon` updates."""
+    """Where training stands: update `number` (from 0) of a phase whose schedules span `horizon` updates."""
 
-    index: int
+    number: int
     horizon: int
     phase: str = "adapt"
 
     @property
     def progress(self) -> float:
         """0 … 1."""
-        return self.index / max(1, self.horizon)
+        return self.number / max(1, self.horizon)
 
 
 # --- what a method asks of the loop ----------------------------------------------------------------------
@@ -266,7 +270,7 @@ class Method(nn.Module):
     def recipe(self) -> Recipe:
         """How to train it. Default: an optional source-only warm-up, then one phase of `steps` updates."""
         c = self.config
-        phases = (Phase("adapt", c.steps),)
+        phases: tuple[Phase, ...] = (Phase("adapt", c.steps),)
         if c.warmup_steps:
             warmup = Phase(WARMUP, c.warmup_steps, trains=("network",), adapts=False, target=False)
             phases = (warmup, *phases)
@@ -291,13 +295,13 @@ class Method(nn.Module):
         """Default: one pass per domain through the shared network (joined where the maths is the same)."""
         source, target, borrowed = inputs
         if network.couples_samples and len(borrowed.x) == 1:  # one row has no batch statistics
-            borrowed = Batch(*(t[:0] for t in borrowed))
+            borrowed = borrowed.none()
         batches = (source, target, borrowed)
         results = iter(network.passes(*(b.x for b in batches if len(b.x))))
         first = next(results)
         nothing = (first[0][:0], first[1][:0])
         pairs = [first, *(next(results) if len(b.x) else nothing for b in batches[1:])]
-        return Outputs(*(DomainOutputs(f, z, b.index, b.labels) for (f, z), b in zip(pairs, batches)))
+        return Outputs(*(DomainOutputs(f, z, b.rows, b.labels) for (f, z), b in zip(pairs, batches)))
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """The terms of the warm-up phase: plain source cross-entropy."""

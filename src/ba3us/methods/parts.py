@@ -48,7 +48,7 @@ class AdversarialConfig(SourceRiskConfig):
     def reversal(self, step: Step, ahead: int = 1) -> float:
         """λ at a step; the originals' discriminators count their own calls and so are one `ahead`."""
         horizon = self.ramp_steps or step.horizon
-        return self.ramp_high * ramp(step.index + ahead, horizon, self.ramp_slope)
+        return self.ramp_high * ramp(step.number + ahead, horizon, self.ramp_slope)
 
 
 def source_risk(

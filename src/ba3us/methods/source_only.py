@@ -17,7 +17,7 @@ from ba3us.methods.registry import register
         reference="The paper's ResNet-50 and VGG-16 rows",
         setting="both",
         fidelity="faithful",
-        note="The target is predicted, never trained on. Same number of updates as the method it stands beside.",
+        note="The target is never trained on. Same number of updates as the method it stands beside.",
     ),
 )
 class SourceOnly(Method):

@@ -143,10 +143,7 @@ class Trainer:
             state["selected"],
             state["best_state"],
         )
-        self.evaluations = [
-            Evaluation(**{k: v.numpy() if isinstance(v, Tensor) else v for k, v in e.items()})
-            for e in state["evaluations"]
-        ]
+        self.evaluations = [Evaluation.unpacked(e) for e in state["evaluations"]]
         return self
 
     def fit(self, source: Source, target: Target) -> Result:
@@ -177,7 +174,7 @@ class Trainer:
             self.method.begin_phase(self.module.network, phase)
         self._set_trained(phase)
         module = fabric.setup_module(self.module, _reapply_compile=False)
-        optimizer = fabric.setup_optimizers(self._optimizer(phase))
+        optimizer: Any = fabric.setup_optimizers(self._optimizer(phase))
         evaluated = self._resumed is not None
         if self._resumed is not None:
             optimizer.load_state_dict(self._resumed["optimizer"])
@@ -205,7 +202,7 @@ class Trainer:
         source: Source,
         target: Target,
     ) -> None:
-        factor = self.recipe.learning_rate * self.recipe.decay(step.index)
+        factor = self.recipe.learning_rate * self.recipe.decay(step.number)
         for group in optimizer.param_groups:
             group["lr"] = factor * group["lr_scale"]
         batch = self.recipe.batch_size
@@ -217,7 +214,7 @@ class Trainer:
         fabric.backward(loss)
         self._notify("on_gradients", step)
         optimizer.step()
-        if step.index % self.config.log_every == 0:
+        if step.number % self.config.log_every == 0:
             self._log(step, factor, len(rows.borrowed), loss, terms)
 
     def _inputs(self, fabric: Fabric, rows: BatchIndices, source: Source, target: Target) -> Inputs:
@@ -234,12 +231,12 @@ class Trainer:
 
     def _observe(self, phase: Phase, step: Step, target: Target) -> bool:
         """Refresh and evaluate if it is time; whether it was, or whether a checkpoint is due."""
-        at_end, every = step.index == phase.steps, self.config.evaluate_every
-        refresh = phase.adapts and self.recipe.refresh.due(step.index, phase.span)
-        look = phase.adapts and every is not None and step.index > 0 and step.index % every == 0
+        at_end, every = step.number == phase.steps, self.config.evaluate_every
+        refresh = phase.adapts and self.recipe.refresh.due(step.number, phase.span)
+        look = phase.adapts and every is not None and step.number > 0 and step.number % every == 0
         saved = self.config.checkpoint_every
         if not (refresh or look or (at_end and not phase.adapts)):
-            return saved is not None and step.index > 0 and step.index % saved == 0
+            return saved is not None and step.number > 0 and step.number % saved == 0
         views = refresh and self.recipe.refresh.views
         outputs = predict_domain(self.module, target, self.config.predict_batch, views)
         if refresh:
@@ -248,8 +245,8 @@ class Trainer:
         self._require_finite(score, "target entropy", step)
         evaluation = Evaluation(
             phase=phase.name,
-            step=step.index,
-            candidate=phase.adapts and step.index > 0,
+            step=step.number,
+            candidate=phase.adapts and step.number > 0,
             score=score,
             predictions=outputs.logits.argmax(dim=1).cpu().numpy(),
             mean_probabilities=scores.mean_probabilities(outputs.logits).cpu().numpy(),
@@ -305,7 +302,7 @@ class Trainer:
     def _log(self, step: Step, lr: float, borrowed: int, loss: Tensor, terms: dict[str, Tensor]) -> None:
         total = float(loss.detach())
         self._require_finite(total, "loss", step)
-        row = {"phase": step.phase, "step": step.index, "lr": lr, "borrowed": borrowed, "loss": total}
+        row = {"phase": step.phase, "step": step.number, "lr": lr, "borrowed": borrowed, "loss": total}
         row |= {name: float(value.detach()) for name, value in terms.items()}
         if step.phase != WARMUP:
             row |= self.method.figures(step)
@@ -315,7 +312,7 @@ class Trainer:
     def _require_finite(self, value: float, what: str, step: Step) -> None:
         require(
             math.isfinite(value),
-            f"The {what} became {value} at update {step.index} of phase {step.phase!r}: "
+            f"The {what} became {value} at update {step.number} of phase {step.phase!r}: "
             "lower learning_rate, or scale the inputs.",
         )
 
@@ -331,10 +328,7 @@ class Trainer:
                 "streams": self.streams.positions(),
                 "rng": torch.get_rng_state(),
                 "rows": self.rows,
-                "evaluations": [
-                    {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in vars(e).items()}
-                    for e in self.evaluations
-                ],
+                "evaluations": [e.packed() for e in self.evaluations],
                 "best_score": self.best_score,
                 "selected": self.selected,
                 "best_state": self.best_state,
@@ -356,7 +350,7 @@ class Trainer:
     def _check(self, source: Source, target: Target) -> None:
         require(
             source.shape == target.shape,
-            f"A source sample has shape {source.shape}, a target sample {target.shape}: they must be the same.",
+            f"A source sample has shape {source.shape}, a target sample {target.shape}: both must be the same.",
         )
         classes = self.module.network.num_classes
         require(

@@ -29,9 +29,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             m.training = mode
 
 
-def predict_domain(
-    module: TrainingStep, domain: Target, batch_size: int, views: bool = False
-) -> DomainOutputs:
+def predict_domain(module: TrainingStep, domain: Target, batch_size: int, views: bool = False) -> DomainOutputs:
     """Features and logits for every row; with `views`, logits of each extra view under ``extra["views"]``."""
     parameter = next(module.parameters())
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from ba3us.data import Target
@@ -28,6 +29,16 @@ class Evaluation:
     score: float
     predictions: np.ndarray
     mean_probabilities: np.ndarray
+
+    def packed(self) -> dict[str, Any]:
+        """As tensors, numbers and strings, for a checkpoint."""
+        return {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
+
+    @classmethod
+    def unpacked(cls, state: dict[str, Any]) -> Evaluation:
+        """From what :meth:`packed` gave."""
+        arrays: dict[str, Any] = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in state.items()}
+        return cls(**arrays)
 
 
 @dataclass
