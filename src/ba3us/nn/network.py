@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 
 def xavier(module: nn.Module) -> None:
@@ -18,9 +19,60 @@ def xavier(module: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Head:
-    """What stands on the backbone: a linear bottleneck (``None``: none) and a linear classifier."""
+    """What stands on the backbone: a linear bottleneck (``None``: none) and a linear classifier.
+
+    The bottleneck may go on with batch norm, ReLU and dropout, in this order. `keep_norm` multiplies by
+    √(1 - dropout) in training, so that dropout leaves the expected squared norm of the features as it is.
+    `weight_norm` splits the classifier's weights into length and direction. Weights start Xavier-normal
+    with zero bias, or, biases too, from N(0, `std`²).
+    """
 
     bottleneck: int | None = 256
+    batch_norm: bool = False
+    relu: bool = False
+    dropout: float = 0.0
+    keep_norm: bool = False
+    weight_norm: bool = False
+    std: float | None = None
+
+    def build(self, in_features: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
+        """The bottleneck and the classifier, with their initial weights."""
+        bottleneck = self._bottleneck(in_features)
+        classifier: nn.Module = nn.Linear(self.bottleneck or in_features, num_classes)
+        for part in (bottleneck, classifier):
+            part.apply(xavier if self.std is None else self._normal)
+        return bottleneck, parametrizations.weight_norm(classifier) if self.weight_norm else classifier
+
+    def _bottleneck(self, in_features: int) -> nn.Module:
+        if self.bottleneck is None:
+            return nn.Identity()
+        layers: list[nn.Module] = [nn.Linear(in_features, self.bottleneck)]
+        if self.batch_norm:
+            layers.append(nn.BatchNorm1d(self.bottleneck))
+        if self.relu:
+            layers.append(nn.ReLU())
+        if self.dropout:
+            layers.append(nn.Dropout(self.dropout))
+        if self.keep_norm:
+            layers.append(TrainingScale((1 - self.dropout) ** 0.5))
+        return layers[0] if len(layers) == 1 else nn.Sequential(*layers)
+
+    def _normal(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            for parameter in module.parameters():
+                nn.init.normal_(parameter, 0.0, self.std or 0.0)
+
+
+class TrainingScale(nn.Module):
+    """Multiplies by a constant in training and by nothing in evaluation."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x·factor in training, x otherwise."""
+        return x * self.factor if self.training else x
 
 
 class Network(nn.Module):
@@ -44,10 +96,7 @@ class Network(nn.Module):
         self.feature_dim = head.bottleneck or backbone_dim
         self.num_classes = num_classes
         self.backbone = backbone
-        self.bottleneck = nn.Linear(backbone_dim, head.bottleneck) if head.bottleneck else nn.Identity()
-        self.classifier = nn.Linear(self.feature_dim, num_classes)
-        self.bottleneck.apply(xavier)
-        self.classifier.apply(xavier)
+        self.bottleneck, self.classifier = head.build(backbone_dim, num_classes)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x → (features [n, d], logits [n, C])."""
