@@ -53,9 +53,15 @@ def _shares(weights: Tensor) -> Tensor:
 
 
 @full_precision
-def entropy(logits: Tensor, eps: float = _EPS_ENTROPY) -> Tensor:
-    """Shannon entropy of softmax(logits) per row: H = -Σ_c p_c log(p_c + eps). [n, C] → [n]."""
+def entropy(logits: Tensor, eps: float = _EPS_ENTROPY, floor: float = 0.0) -> Tensor:
+    """Shannon entropy of softmax(logits) per row: H = -Σ_c p_c log(p_c + eps). [n, C] → [n].
+
+    With a `floor`, entries p_c below it are left out and there is no eps (PADA, SAN, AFN, DCAN).
+    """
     p = logits.softmax(dim=1)
+    if floor > 0:
+        kept = torch.where(p >= floor, p, torch.ones_like(p))  # 1·log 1 adds nothing, nor a gradient
+        return -(kept * kept.log()).sum(dim=1)
     return -(p * (p + eps).log()).sum(dim=1)
 
 
@@ -66,13 +72,15 @@ def entropy_weights(entropies: Tensor) -> Tensor:
 
 
 @full_precision
-def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor, form: Form = "released") -> Tensor:
+def weighted_cross_entropy(
+    logits: Tensor, labels: Tensor, weights: Tensor, form: Form = "released", smoothing: float = 0.0
+) -> Tensor:
     """Cross-entropy with sample weights m(y) (L_cls^w of Eq. 4); 0 when all weights are 0.
 
     ``released`` divides by the sum of the weights, so their scale does not matter; ``paper`` by the number
-    of rows.
+    of rows. `smoothing` spreads that share of each label evenly over all classes.
     """
-    losses = F.cross_entropy(logits, labels, reduction="none")
+    losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if form == "paper":
         return (weights * losses).mean()
     return (weights * losses).sum() / (_EPS_SUM + weights.sum().detach())
@@ -82,6 +90,18 @@ def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor, form
 def domain_loss(scores: Tensor, is_source: float) -> Tensor:
     """Binary cross-entropy per row of discriminator logits; source = 1, target and borrowed = 0."""
     return F.binary_cross_entropy_with_logits(scores, torch.full_like(scores, is_source), reduction="none")
+
+
+@full_precision
+def adversarial_loss(
+    source: Tensor,
+    target: Tensor,
+    source_weights: Tensor | float = 1.0,
+    target_weights: Tensor | float = 1.0,
+) -> Tensor:
+    """½·(mean of w·BCE over source rows + the same over target rows), from discriminator logits."""
+    value = (source_weights * domain_loss(source, 1.0)).mean()
+    return 0.5 * (value + (target_weights * domain_loss(target, 0.0)).mean())
 
 
 @full_precision
@@ -145,10 +165,89 @@ def complement_entropy(
     if form == "paper":
         return (weights * mass**xi * flatness).mean()
     confidence = (mass**xi).detach()
-    return (_shares(weights.detach() * confidence / confidence.sum()) * flatness).sum()
+    # twice: (1 - p_a)^ξ of a sure batch underflows for a large ξ
+    return (_shares(weights.detach() * _shares(confidence)) * flatness).sum()
 
 
 @full_precision
 def outer_product(features: Tensor, probabilities: Tensor) -> Tensor:
     """Conditional discriminator input vec(p ⊗ f) with p detached, class-major. [n, d], [n, C] → [n, C·d]."""
     return (probabilities.detach()[:, :, None] * features[:, None, :]).flatten(1)
+
+
+@full_precision
+def hard_norm_loss(features: Tensor, radius: float) -> Tensor:
+    """HAFN: (mean ‖f‖ - radius)², which draws the mean feature norm to a common radius."""
+    return (features.norm(dim=1).mean() - radius) ** 2
+
+
+@full_precision
+def stepwise_norm_loss(features: Tensor, step: float) -> Tensor:
+    """SAFN: mean (‖f‖ - (‖f‖ detached + step))²; its value is step², its gradient pulls every norm outward."""
+    norms = features.norm(dim=1)
+    return ((norms - (norms.detach() + step)) ** 2).mean()
+
+
+@full_precision
+def class_confusion(logits: Tensor, temperature: float) -> Tensor:
+    """MCC: how much the rows confuse pairs of classes, (Σ M - tr M)/C with M = pᵀ diag(w) p, rows summing to 1.
+
+    p = softmax(logits/T); w = 1 + e^(-H), detached and scaled to mean 1. A class no row gives a chance
+    counts for nothing.
+    """
+    p = (logits / temperature).softmax(dim=1)
+    w = entropy_weights(entropy(logits / temperature, eps=1e-5)).detach()
+    confusion = p.T @ (p * (w / w.mean())[:, None])
+    tiny = torch.finfo(p.dtype).eps ** 2
+    confusion = confusion / confusion.sum(dim=1, keepdim=True).clamp(min=tiny)
+    return (confusion.sum() - confusion.trace()) / p.shape[1]
+
+
+@full_precision
+def gaussian_kernels(
+    x: Tensor, bandwidth: float | None = None, octaves: tuple[int, ...] = (-2, -1, 0, 1, 2)
+) -> Tensor:
+    """K(x, y) = Σ_k exp(-‖x - y‖²/(b·2^k)) between all rows. [n, d] → [n, n].
+
+    b is `bandwidth`, or the mean squared distance over all pairs of different rows, detached.
+    """
+    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") ** 2
+    n = len(x)
+    b = distances.detach().sum() / max(1, n * n - n) if bandwidth is None else distances.new_tensor(bandwidth)
+    b = torch.where(b > 0, b, torch.ones_like(b))
+    return torch.stack([(-distances / (b * 2.0**k)).exp() for k in octaves]).sum(dim=0)
+
+
+@full_precision
+def linear_mmd(kernel: Tensor) -> Tensor:
+    """Linear-time estimate of MMD² from a kernel over B source rows, then B target rows (as DCAN has it).
+
+    With i⁺ = i + 1 modulo B: mean of K(s_i, s_i⁺) + K(t_i, t_i⁺) - K(s_i, t_i⁺) - K(s_i⁺, t_i).
+    """
+    s = torch.arange(len(kernel) // 2, device=kernel.device)
+    t, s_next = s + len(s), s.roll(-1)
+    t_next = s_next + len(s)
+    return (kernel[s, s_next] + kernel[t, t_next] - kernel[s, t_next] - kernel[s_next, t]).mean()
+
+
+@full_precision
+def class_mmd(kernel: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """MMD² per class between weighted samples: ‖Σ_i a_ic φ(s_i) - Σ_j b_jc φ(t_j)‖². → [C].
+
+    `kernel` runs over B source rows, then T target rows; `source` [B, C] and `target` [T, C] hold
+    memberships, brought to column sums of 1 here. A class without members on one side gives 0.
+    """
+    sums = source.sum(dim=0), target.sum(dim=0)
+    a, b = (m / torch.where(s > 0, s, torch.ones_like(s)) for m, s in zip((source, target), sums))
+    signed = torch.cat([a, -b])
+    distances = (signed * (kernel @ signed)).sum(dim=0)
+    return distances * ((sums[0] > 0) & (sums[1] > 0))
+
+
+@full_precision
+def transport_cost(
+    source: Tensor, target: Tensor, labels: Tensor, logits: Tensor, feature_weight: float, label_weight: float
+) -> Tensor:
+    """M_ij = η1‖f_i - f_j‖² - η2 log p_j[y_i] between source rows i and target rows j. → [B, T]."""
+    distances = torch.cdist(source, target, compute_mode="donot_use_mm_for_euclid_dist") ** 2
+    return feature_weight * distances - label_weight * logits.log_softmax(dim=1)[:, labels].T
