@@ -43,5 +43,9 @@ def borrowed_by_interval(batch_size: int, rho: float, step: int, horizon: int, i
 
 
 def borrowed_by_progress(batch_size: int, rho: float, step: int, horizon: int) -> int:
-    """Borrowed samples as the paper's text has it: ρB decaying linearly to 0, rounded to an integer."""
-    return round(batch_size * rho * max(0.0, 1 - step / horizon))
+    """Borrowed samples as the paper's text has it: ρB decaying linearly to 0, rounded to an integer.
+
+    A negative `rho` keeps |ρ|B throughout.
+    """
+    share = 1.0 if rho < 0 else max(0.0, 1 - step / horizon)
+    return round(batch_size * abs(rho) * share)

@@ -64,6 +64,7 @@ class BA3USConfig(MethodConfig):
         self.check(
             "entropy_gradient", self.entropy_gradient in ("reversed", "detached"), "'reversed' or 'detached'"
         )
+        self.check("discriminator_hidden", self.discriminator_hidden >= 1, "at least 1")
         self.check("discriminator_dropout", 0 <= self.discriminator_dropout < 1, "in [0, 1)")
 
 
