@@ -29,7 +29,7 @@ def of_probabilities(*rows):
     return torch.tensor(rows, dtype=torch.float64).log()
 
 
-# --- entropy and its weights -------------------------------------------------------------------------------
+# --- entropy and its weights ---
 
 
 def test_entropy_by_hand():
@@ -54,7 +54,7 @@ def test_entropy_weights_by_hand():
     assert value.tolist() == pytest.approx([2.0, 1.5, 1.0])
 
 
-# --- weighted cross-entropy ----------------------------------------------------------------------------------
+# --- weighted cross-entropy ---
 
 
 @given(st.integers(0, 10_000), st.floats(1e-3, 1e3))
@@ -75,7 +75,7 @@ def test_cross_entropy_as_printed_divides_by_the_number_of_rows():
     assert released.item() == pytest.approx(sum(terms) / 3.5, rel=1e-6)
 
 
-# --- adversarial term ------------------------------------------------------------------------------------------
+# --- adversarial term ---
 
 
 def test_adversarial_released_by_hand():
@@ -163,7 +163,7 @@ def test_domain_loss_puts_source_at_one():
     )
 
 
-# --- complement entropy ----------------------------------------------------------------------------------------
+# --- complement entropy ---
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_with_fewer_than_three_classes_there_is_nothing_to_flatten(classes, form
     assert value.item() == 0 and logits.grad.abs().sum() == 0
 
 
-# --- zero weights, saturation, precision --------------------------------------------------------------------------
+# --- zero weights, saturation, precision ---
 
 
 def test_weights_that_sum_to_zero_give_zero_and_finite_gradients():
@@ -340,7 +340,7 @@ def test_losses_leave_autocast_as_it_was():
     assert not torch.is_autocast_enabled("cpu")
 
 
-# --- conditional input ---------------------------------------------------------------------------------------------
+# --- conditional input ---
 
 
 def test_outer_product_is_class_major_and_detaches_the_probabilities():

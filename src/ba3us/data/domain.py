@@ -90,7 +90,9 @@ class Source(Target):
 
 def _samples(x: Any, name: str) -> Tensor | np.ndarray:
     """Check an array of samples; a tensor if it fits memory as it is, else the memory-mapped array."""
-    array = x if isinstance(x, np.ndarray) else np.asarray(x.cpu() if isinstance(x, Tensor) else x)
+    if isinstance(x, Tensor):
+        x = (x.float() if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()
+    array = x if isinstance(x, np.ndarray) else np.asarray(x)
     require(array.ndim >= 2, f"The {name} has shape {array.shape}: give an array of samples [n, features].")
     require(len(array) > 0, f"The {name} is empty: give at least one sample.")
     require(
@@ -103,7 +105,7 @@ def _samples(x: Any, name: str) -> Tensor | np.ndarray:
         return array
     if array.dtype.kind in "iub" and array.dtype != np.uint8:
         array = array.astype(np.float32)
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    return _tensor(array)
 
 
 def _check_finite(array: np.ndarray, name: str) -> None:
@@ -111,7 +113,9 @@ def _check_finite(array: np.ndarray, name: str) -> None:
     for start in range(0, len(array), step):
         chunk = array[start : start + step]
         # a float64 sum is finite exactly when every (not astronomically large) value is
-        if not np.isfinite(np.sum(chunk, dtype=np.float64)) and not np.isfinite(chunk).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = np.sum(chunk, dtype=np.float64)
+        if not np.isfinite(total) and not np.isfinite(chunk).all():
             row = start + int(np.flatnonzero(~np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1))[0])
             raise UserError(
                 f"The {name} has NaN or infinite values (first in row {row}): drop or fill such rows."
@@ -122,4 +126,9 @@ def _rows(x: Tensor | np.ndarray, indices: Any, dtype: torch.dtype) -> Tensor:
     if isinstance(x, Tensor):
         rows = x[indices] if isinstance(indices, slice) else x.index_select(0, torch.as_tensor(indices))
         return rows.to(dtype)
-    return torch.from_numpy(np.ascontiguousarray(x[indices])).to(dtype)
+    return _tensor(x[indices]).to(dtype)
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """A tensor over the array's memory where torch can have it: contiguous, writeable, native byte order."""
+    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))

@@ -18,7 +18,7 @@ def accuracies(evaluations: Sequence[Evaluation], labels: Any) -> pd.DataFrame:
     for evaluation in evaluations:
         require(
             y.shape == evaluation.predictions.shape,
-            f"There are {len(evaluation.predictions)} predictions and labels of shape {y.shape}: give one each.",
+            f"{len(evaluation.predictions)} predictions but labels of shape {y.shape}: give one label each.",
         )
     return pd.DataFrame(
         [
