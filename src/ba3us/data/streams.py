@@ -44,11 +44,48 @@ class Shuffled:
         return np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)
 
 
-class Streams:
-    """The three streams of a run: source, target, borrowed."""
+class Balanced:
+    """Rows whose classes take turns: in every turn each class that has rows gives one, in shuffled order.
 
-    def __init__(self, source_size: int, target_size: int, seed: int) -> None:
-        self.source = Shuffled(source_size, seed, 0)
+    Each class goes through its own rows in shuffled passes, however few they are. In turn k it gives its
+    k-th row, so here too the state is one position.
+    """
+
+    def __init__(self, labels: np.ndarray, seed: int, stream: int) -> None:
+        by_class = np.argsort(labels, kind="stable")
+        self.rows = np.split(by_class, np.flatnonzero(np.diff(labels[by_class])) + 1)
+        self.classes = Shuffled(len(self.rows), seed, stream)
+        # streams below 16 are those of a run
+        self.members = [Shuffled(len(rows), seed, 16 + c) for c, rows in enumerate(self.rows)]
+
+    @property
+    def position(self) -> int:
+        """How many rows were taken."""
+        return self.classes.position
+
+    @position.setter
+    def position(self, value: int) -> None:
+        self.classes.position = value
+
+    def take(self, count: int) -> np.ndarray:
+        """The next `count` row indices."""
+        turns = (self.position + np.arange(count)) // len(self.rows)
+        drawn = zip(self.classes.take(count).tolist(), turns.tolist())
+        return np.array([self._member(c, turn) for c, turn in drawn], dtype=np.int64)
+
+    def _member(self, c: int, turn: int) -> int:
+        member = self.members[c]
+        member.position = turn
+        return self.rows[c][member.take(1)[0]]
+
+
+class Streams:
+    """The three streams of a run: source, target, borrowed. With `labels`, source rows are class-balanced."""
+
+    def __init__(self, source_size: int, target_size: int, seed: int, labels: np.ndarray | None = None) -> None:
+        self.source: Shuffled | Balanced = (
+            Shuffled(source_size, seed, 0) if labels is None else Balanced(labels, seed, 0)
+        )
         self.target = Shuffled(target_size, seed, 1)
         self.borrowed = Shuffled(source_size, seed, 2)
 

@@ -17,16 +17,18 @@ closed-set         ρ → 0     no            no               0, β
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ba3us import losses, scores
 from ba3us.methods.base import DomainOutputs, Method, MethodConfig, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.published import BUDGET, Published
 from ba3us.methods.registry import register
-from ba3us.nn import Discriminator, Network, reverse_gradient
+from ba3us.nn import Conditional, Discriminator, Network, Product, reverse_gradient
 from ba3us.schedules import InverseDecay, borrowed_by_interval, borrowed_by_progress, ramp
 
 _PAPER = "Liang et al., A Balanced and Uncertainty-aware Approach for Partial Domain Adaptation, ECCV 2020"
@@ -39,6 +41,7 @@ class BA3USConfig(MethodConfig):
     `alpha`, `beta`, `xi` and `rho` are the paper's α, β, ξ and ρ0. `weight_source` puts the class weights m
     into cross-entropy and AUS, `weight_alignment` into the adversarial term. `entropy_gradient` says what
     becomes of the gradient that reaches the entropies through w(x): reversed by λ, as released, or cut.
+    `conditional` shows D the product of p and f, plain or randomly projected (`product`).
     ``fidelity="paper"`` follows the printed formulas where the released code differs (docs/fidelity.md).
     """
 
@@ -51,6 +54,7 @@ class BA3USConfig(MethodConfig):
     entropy_weights: bool = True
     entropy_gradient: Literal["reversed", "detached"] = "reversed"
     conditional: bool = False
+    product: Product = "plain"
     discriminator_hidden: int = 1024
     discriminator_dropout: float = 0.5
     fidelity: losses.Form = "released"
@@ -64,6 +68,7 @@ class BA3USConfig(MethodConfig):
         self.check(
             "entropy_gradient", self.entropy_gradient in ("reversed", "detached"), "'reversed' or 'detached'"
         )
+        self.check("product", self.product in ("auto", "plain", "random"), "'auto', 'plain' or 'random'")
         self.check("discriminator_hidden", self.discriminator_hidden >= 1, "at least 1")
         self.check("discriminator_dropout", 0 <= self.discriminator_dropout < 1, "in [0, 1)")
 
@@ -74,25 +79,29 @@ def _info(title: str, setting: str = "partial", fidelity: str = "faithful", note
 
 _OUTER = "No code was released for the outer-product discriminator; everything else is the released method."
 _CLOSED = "Full target, no class weights; the paper gives no settings, so the partial ones are used."
-_UNWEIGHTED = {"weight_source": False, "weight_alignment": False}
+_UNWEIGHTED: dict[str, Any] = {"weight_source": False, "weight_alignment": False}
+_BETA = {"office31": 5.0, "office-home": 1.0, "imagenet-caltech": 5.0}
+_register = functools.partial(
+    register, protocols={name: Published({**BUDGET[name], "beta": beta}) for name, beta in _BETA.items()}
+)
 
 
-@register("e-dann", _info("E-DANN"), rho=0.0, beta=0.0, weight_alignment=False)
-@register("aus", _info("AUS (E-DANN + AUS)"), rho=0.0, weight_alignment=False)
-@register("baa", _info("BAA"), beta=0.0)
-@register("ba3us", _info("BA³US"))
-@register("baa+cdan", _info("BAA + CDAN", "both", "reconstruction", _OUTER), beta=0.0, conditional=True)
-@register("ba3us+cdan", _info("BA³US + CDAN", "both", "reconstruction", _OUTER), conditional=True)
-@register("baa-closed", _info("BAA, closed set", "closed-set", "variant", _CLOSED), beta=0.0, **_UNWEIGHTED)
-@register("ba3us-closed", _info("BA³US, closed set", "closed-set", "variant", _CLOSED), **_UNWEIGHTED)
-@register(
+@_register("e-dann", _info("E-DANN"), rho=0.0, beta=0.0, weight_alignment=False)
+@_register("aus", _info("AUS (E-DANN + AUS)"), rho=0.0, weight_alignment=False)
+@_register("baa", _info("BAA"), beta=0.0)
+@_register("ba3us", _info("BA³US"))
+@_register("baa+cdan", _info("BAA + CDAN", "both", "reconstruction", _OUTER), beta=0.0, conditional=True)
+@_register("ba3us+cdan", _info("BA³US + CDAN", "both", "reconstruction", _OUTER), conditional=True)
+@_register("baa-closed", _info("BAA, closed set", "closed-set", "variant", _CLOSED), beta=0.0, **_UNWEIGHTED)
+@_register("ba3us-closed", _info("BA³US, closed set", "closed-set", "variant", _CLOSED), **_UNWEIGHTED)
+@_register(
     "baa+cdan-closed",
     _info("BAA + CDAN, closed set", "closed-set", "reconstruction", _CLOSED),
     beta=0.0,
     conditional=True,
     **_UNWEIGHTED,
 )
-@register(
+@_register(
     "ba3us+cdan-closed",
     _info("BA³US + CDAN, closed set", "closed-set", "reconstruction", _CLOSED),
     conditional=True,
@@ -107,7 +116,10 @@ class BA3US(Method):
 
     def __init__(self, config: BA3USConfig, network: Network) -> None:
         super().__init__(config, network)
-        width = network.feature_dim * (network.num_classes if config.conditional else 1)
+        width = network.feature_dim
+        if config.conditional:
+            self.condition = Conditional(width, network.num_classes, config.product)
+            width = self.condition.out_features
         self.discriminator = Discriminator(width, config.discriminator_hidden, config.discriminator_dropout)
         # m_c = 1/C at first (Algorithm 1)
         self.register_buffer("class_weights", torch.full((network.num_classes,), 1 / network.num_classes))
@@ -168,7 +180,7 @@ class BA3US(Method):
         features = reverse_gradient(torch.cat([d.features for d in domains]), reversal)
         logits = torch.cat([d.logits for d in domains])
         if c.conditional:
-            features = losses.outer_product(features, logits.softmax(dim=1))
+            features = self.condition(features, logits)
         d_source, d_target, d_borrowed = self.discriminator(features).split(sizes)
         w_source, w_target, w_borrowed = self._entropy_weights(logits, entropy_reversal).split(sizes)
         return losses.balanced_adversarial_loss(

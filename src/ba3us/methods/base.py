@@ -148,7 +148,7 @@ class Refresh:
 
     def due(self, index: int, span: int) -> bool:
         """Whether to refresh before update `index`."""
-        if index == 0:
+        if index == 0 and span > 0:
             return self.at_start
         return index % self.every == self.offset % self.every or index == span
 
@@ -182,7 +182,13 @@ class MethodInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
-    """Hyper-parameters that every method has. `learning_rate` is that of the new layers."""
+    """Hyper-parameters that every method has.
+
+    `learning_rate` is that of the new layers; it falls as (1 + `decay_gamma`·t)^(-0.75), where t counts
+    updates or, with `decay_steps`, is the share of them that has passed (at most 1). `keep_classifier` keeps
+    the backbone's own pretrained classifier, without a bottleneck, at the backbone's learning rate;
+    `bottleneck_norm` adds batch norm and ReLU after the bottleneck.
+    """
 
     steps: int = 2000
     warmup_steps: int = 0
@@ -191,17 +197,23 @@ class MethodConfig:
     backbone_scale: float = 0.1
     weight_decay: float = 1e-3
     momentum: float = 0.9
+    decay_gamma: float = 0.001
+    decay_steps: int | None = None
     bottleneck: int | None = 256
+    bottleneck_norm: bool = False
+    keep_classifier: bool = False
     refresh_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size"):
-            self.check(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("warmup_steps", "learning_rate", "backbone_scale", "weight_decay"):
+        # a pretrained classifier may be used as it is
+        self.check("steps", self.steps >= (0 if self.keep_classifier else 1), "at least 1")
+        self.check("batch_size", self.batch_size >= 1, "at least 1")
+        for name in ("warmup_steps", "learning_rate", "backbone_scale", "weight_decay", "decay_gamma"):
             self.check(name, getattr(self, name) >= 0, "0 or more")
         self.check("momentum", 0 <= self.momentum < 1, "in [0, 1)")
-        self.check("refresh_every", self.refresh_every is None or self.refresh_every >= 1, "at least 1")
-        self.check("bottleneck", self.bottleneck is None or self.bottleneck >= 1, "at least 1")
+        for name in ("refresh_every", "bottleneck", "decay_steps"):
+            value = getattr(self, name)
+            self.check(name, value is None or value >= 1, "at least 1")
 
     def check(self, name: str, holds: bool, must_be: str) -> None:
         """Raise a sentence naming the option, its value and what it must be, unless `holds`."""
@@ -256,6 +268,7 @@ class Method(nn.Module):
     """
 
     Config: ClassVar[type[MethodConfig]] = MethodConfig
+    joint: ClassVar[bool] = False  # one pass for all domains even where batch norm then mixes them
 
     def __init__(self, config: MethodConfig, network: Network) -> None:
         super().__init__()
@@ -265,7 +278,8 @@ class Method(nn.Module):
     @classmethod
     def head(cls, config: MethodConfig) -> Head:
         """The layers this method wants on the backbone."""
-        return Head(bottleneck=config.bottleneck)
+        kept, norm = config.keep_classifier, config.bottleneck_norm
+        return Head(None if kept else config.bottleneck, batch_norm=norm, relu=norm, keep_classifier=kept)
 
     def recipe(self) -> Recipe:
         """How to train it. Default: an optional source-only warm-up, then one phase of `steps` updates."""
@@ -277,9 +291,12 @@ class Method(nn.Module):
         return Recipe(
             phases=phases,
             refresh=Refresh(every=c.interval),
-            groups=(Group("network.backbone", c.backbone_scale, c.momentum), Group("", 1.0, c.momentum)),
+            groups=(
+                Group("network" if c.keep_classifier else "network.backbone", c.backbone_scale, c.momentum),
+                Group("", 1.0, c.momentum),
+            ),
             learning_rate=c.learning_rate,
-            decay=InverseDecay(),
+            decay=InverseDecay(c.decay_gamma, period=c.decay_steps),
             weight_decay=c.weight_decay,
             batch_size=c.batch_size,
         )
@@ -294,10 +311,12 @@ class Method(nn.Module):
     def outputs(self, network: Network, inputs: Inputs) -> Outputs:
         """Default: one pass per domain through the shared network (joined where the maths is the same)."""
         source, target, borrowed = inputs
-        if network.couples_samples and len(borrowed.x) == 1:  # one row has no batch statistics
+        if (
+            not self.joint and network.couples_samples and len(borrowed.x) == 1
+        ):  # one row has no batch statistics
             borrowed = borrowed.none()
         batches = (source, target, borrowed)
-        results = iter(network.passes(*(b.x for b in batches if len(b.x))))
+        results = iter(network.passes(*(b.x for b in batches if len(b.x)), joint=self.joint))
         first = next(results)
         nothing = (first[0][:0], first[1][:0])
         pairs = [first, *(next(results) if len(b.x) else nothing for b in batches[1:])]

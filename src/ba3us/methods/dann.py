@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
-from ba3us.methods.parts import AdversarialConfig, source_risk
+from ba3us.methods.parts import AdversarialConfig, domain_scores, source_risk
+from ba3us.methods.published import BUDGET, Published
 from ba3us.methods.registry import register
-from ba3us.nn import Discriminator, Network, reverse_gradient
+from ba3us.nn import Network, reverse_gradient
 
 
 @register(
@@ -21,6 +21,7 @@ from ba3us.nn import Discriminator, Network, reverse_gradient
         fidelity="faithful",
         note="Ignores that classes may be absent; beta > 0 adds adaptive uncertainty suppression to it.",
     ),
+    {name: Published(budget, note="the budget of BA³US") for name, budget in BUDGET.items()},
 )
 class DANN(Method):
     """min_{F,G} max_D  CE + λ·L_adv, averaged over source and target rows."""
@@ -30,9 +31,7 @@ class DANN(Method):
 
     def __init__(self, config: AdversarialConfig, network: Network) -> None:
         super().__init__(config, network)
-        self.discriminator = Discriminator(
-            network.feature_dim, config.discriminator_hidden, config.discriminator_dropout
-        )
+        self.discriminator = config.discriminator(network.feature_dim)
 
     def figures(self, step: Step) -> dict[str, float]:
         """λ."""
@@ -40,10 +39,7 @@ class DANN(Method):
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and domain loss."""
-        source, target = outputs.source.features, outputs.target.features
-        features = reverse_gradient(torch.cat([source, target]), self.config.reversal(step))
-        scores = self.discriminator(features)
-        domain = torch.cat(
-            [losses.domain_loss(scores[: len(source)], 1.0), losses.domain_loss(scores[len(source) :], 0.0)]
-        )
-        return source_risk(outputs.source, self.config) | {"alignment": domain.mean()}
+        reversal = self.config.reversal(step)
+        f_source, f_target = (reverse_gradient(d.features, reversal) for d in (outputs.source, outputs.target))
+        alignment = losses.adversarial_loss(*domain_scores(self.discriminator, f_source, f_target))
+        return source_risk(outputs.source, self.config) | {"alignment": alignment}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ba3us import losses
-from ba3us.methods.base import DomainOutputs, MethodConfig, Step
+from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, MethodConfig, Outputs, Phase, Recipe, Step
+from ba3us.nn import Discriminator, Network
 from ba3us.schedules import ramp
+
+# --- the source's side ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +28,28 @@ class SourceRiskConfig(MethodConfig):
         super().__post_init__()
         for name in ("beta", "xi"):
             self.check(name, getattr(self, name) >= 0, "0 or more")
+
+
+def source_risk(
+    source: DomainOutputs,
+    config: SourceRiskConfig,
+    weights: Tensor | None = None,
+    form: losses.Form = "released",
+) -> dict[str, Tensor]:
+    """Weighted source cross-entropy and, where β > 0, adaptive uncertainty suppression.
+
+    `form` says what the cross-entropy is divided by: the sum of the weights (``released``) or the rows.
+    """
+    assert source.labels is not None
+    w = torch.ones_like(source.logits[:, 0]) if weights is None else weights
+    terms = {"classification": losses.weighted_cross_entropy(source.logits, source.labels, w, form)}
+    if config.beta:
+        aus = losses.complement_entropy(source.logits, source.labels, w, config.xi)
+        terms["uncertainty"] = config.beta * aus
+    return terms
+
+
+# --- discriminators ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,20 +72,124 @@ class AdversarialConfig(SourceRiskConfig):
         self.check("discriminator_dropout", 0 <= self.discriminator_dropout < 1, "in [0, 1)")
         self.check("ramp_steps", self.ramp_steps is None or self.ramp_steps >= 1, "at least 1")
 
-    def reversal(self, step: Step, ahead: int = 1) -> float:
-        """λ at a step; the originals' discriminators count their own calls and so are one `ahead`."""
+    def reversal(self, step: Step, ahead: float = 1.0) -> float:
+        """λ at a step; most originals' discriminators count their own calls and so are one `ahead`."""
         horizon = self.ramp_steps or step.horizon
         return self.ramp_high * ramp(step.number + ahead, horizon, self.ramp_slope)
 
+    def discriminator(self, in_features: int) -> Discriminator:
+        """A discriminator of the configured size."""
+        return Discriminator(in_features, self.discriminator_hidden, self.discriminator_dropout)
 
-def source_risk(
-    source: DomainOutputs, config: SourceRiskConfig, weights: Tensor | None = None
-) -> dict[str, Tensor]:
-    """Weighted source cross-entropy and, where β > 0, adaptive uncertainty suppression."""
-    assert source.labels is not None
-    w = torch.ones_like(source.logits[:, 0]) if weights is None else weights
-    terms = {"classification": losses.weighted_cross_entropy(source.logits, source.labels, w)}
-    if config.beta:
-        aus = losses.complement_entropy(source.logits, source.labels, w, config.xi)
-        terms["uncertainty"] = config.beta * aus
-    return terms
+
+def domain_scores(discriminator: nn.Module, source: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+    """What a discriminator says of source and of target rows, from one call."""
+    return discriminator(torch.cat([source, target])).tensor_split([len(source)])
+
+
+def sample_weights(source_scores: Tensor, eps: float) -> Tensor:
+    """How much like the target each source row looks: w ∝ 1 - P(source), of mean 1, detached. [n] → [n].
+
+    `source_scores` are the logits of being source. All of them certain, the weights fade to 0 (`eps`).
+    """
+    w = torch.sigmoid(-source_scores.detach())
+    return w / (w.mean() + eps)
+
+
+# --- class weights ----------------------------------------------------------------------------------------
+
+
+def target_mass(target: DomainOutputs, tau: float = 1.0) -> Tensor:
+    """Mean of softmax(τ·logits) over the whole target, summed over its extra views if it has any. [C]."""
+    views = target.extra.get("views", target.logits[None])
+    return (tau * views).softmax(dim=-1).sum(dim=0).mean(dim=0)
+
+
+class ClassWeighted(Method):
+    """A method with one weight per source class, from what it predicts for the whole target.
+
+    The weights start as ones; a refresh makes them proportional to :func:`target_mass`, the largest 1.
+    """
+
+    class_weights: Tensor
+    tau: float = 1.0
+
+    def __init__(self, config: MethodConfig, network: Network) -> None:
+        super().__init__(config, network)
+        self.register_buffer("class_weights", torch.ones(network.num_classes))
+
+    def refresh(self, target: DomainOutputs) -> None:
+        """Weights from the target's predictions."""
+        mass = target_mass(target, self.tau)
+        self.class_weights.copy_(mass / mass.max())
+
+
+# --- two encoders -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoEncodersConfig(AdversarialConfig):
+    """Settings of a method that first trains on the source, for `source_steps` of its `steps` updates.
+
+    None: half of them. `warmup_steps` come on top.
+    """
+
+    source_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.source_steps
+        self.check("source_steps", given is None or 0 <= given < self.steps, f"from 0 to {self.steps - 1}")
+
+    @property
+    def first_stage(self) -> int:
+        """Updates of the source stage, out of `steps`."""
+        return self.steps // 2 if self.source_steps is None else self.source_steps
+
+
+class TwoEncoders(Method):
+    """Source and target each have an encoder; the classifier is the source's.
+
+    First the network learns the source. Then its encoder is copied and frozen for the source, and the
+    network goes on as the target's, with the classifier frozen.
+    """
+
+    config: TwoEncodersConfig
+
+    def __init__(self, config: TwoEncodersConfig, network: Network) -> None:
+        super().__init__(config, network)
+        self.source_encoder = copy.deepcopy(_encoder(network)).requires_grad_(False)
+
+    def recipe(self) -> Recipe:
+        """The source stage is a warm-up that takes its share of the steps."""
+        c, recipe = self.config, super().recipe()
+        learning = [f"method.{name}" for name, _ in self.named_children() if name != "source_encoder"]
+        trains = ("network.backbone", "network.bottleneck", *learning)
+        phases: tuple[Phase, ...] = (Phase("adapt", c.steps - c.first_stage, trains),)
+        if c.warmup_steps + c.first_stage:
+            first = Phase(WARMUP, c.warmup_steps + c.first_stage, ("network",), adapts=False, target=False)
+            phases = (first, *phases)
+        return dataclasses.replace(recipe, phases=phases)
+
+    def begin_phase(self, network: Network, phase: Phase) -> None:
+        """The source keeps the encoder as it is now."""
+        self.source_encoder.load_state_dict(_encoder(network).state_dict())
+
+    def outputs(self, network: Network, inputs: Inputs) -> Outputs:
+        """The source through its own encoder, once there is a target."""
+        if not len(inputs.target.x):
+            return super().outputs(network, inputs)
+        source, target, borrowed = inputs
+        with torch.no_grad():
+            f_source = self.source_encoder(source.x)
+            logits = network.classifier(f_source)
+        f_target, z_target = network(target.x)
+        return Outputs(
+            DomainOutputs(f_source, logits, source.rows, source.labels),
+            DomainOutputs(f_target, z_target, target.rows),
+            DomainOutputs(f_source[:0], logits[:0], borrowed.rows, borrowed.labels),
+        )
+
+
+def _encoder(network: Network) -> nn.Sequential:
+    return nn.Sequential(network.backbone, network.bottleneck)

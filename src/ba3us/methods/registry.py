@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ba3us.errors import did_you_mean, require
 from ba3us.methods.base import Method, MethodConfig, MethodInfo
+from ba3us.methods.published import Published, lookup
 from ba3us.nn import Network
 
 _M = TypeVar("_M", bound=type[Method])
@@ -21,10 +22,15 @@ class Entry:
     method: type[Method]
     info: MethodInfo
     settings: dict[str, Any] = field(default_factory=dict)
+    protocols: dict[str, Published] = field(default_factory=dict)
 
-    def config(self, **options: Any) -> MethodConfig:
-        """The hyper-parameters, with `options` over the system's own settings."""
-        return self.method.Config.build(**{**self.settings, **options})
+    def config(self, protocol: str | None = None, task: str | None = None, **options: Any) -> MethodConfig:
+        """The hyper-parameters: `options` over the system's own settings over those published.
+
+        Without a `protocol` the defaults hold, which are the same budget for every method.
+        """
+        published = lookup(self.name, self.protocols, protocol, task) if protocol else {}
+        return self.method.Config.build(**{**published, **self.settings, **options})
 
     def create(self, network: Network, config: MethodConfig) -> Method:
         """The method, for a network."""
@@ -34,12 +40,17 @@ class Entry:
 _ENTRIES: dict[str, Entry] = {}
 
 
-def register(name: str, info: MethodInfo, **settings: Any) -> Callable[[_M], _M]:
-    """Class decorator: make a method known under `name`; stack it to name several settings of one class."""
+def register(
+    name: str, info: MethodInfo, protocols: dict[str, Published] | None = None, **settings: Any
+) -> Callable[[_M], _M]:
+    """Class decorator: make a method known under `name`; stack it to name several settings of one class.
+
+    `settings` make it this system and win over the settings published for a dataset (`protocols`).
+    """
 
     def add(method: _M) -> _M:
         assert name not in _ENTRIES, name
-        _ENTRIES[name] = Entry(name, method, info, settings)
+        _ENTRIES[name] = Entry(name, method, info, settings, protocols or {})
         return method
 
     return add

@@ -7,7 +7,15 @@ import dataclasses
 from torch import Tensor
 
 from ba3us.methods.base import Method, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.published import BUDGET, Published
 from ba3us.methods.registry import register
+
+_PUBLISHED = {name: Published(budget, note="the budget of BA³US") for name, budget in BUDGET.items()}
+_PUBLISHED["imagenet-caltech"] = Published(
+    BUDGET["imagenet-caltech"],
+    {"I->C": {"keep_classifier": True, "steps": 0}},
+    note="ImageNet's own pretrained 1000-way classifier is not trained further",
+)
 
 
 @register(
@@ -19,6 +27,7 @@ from ba3us.methods.registry import register
         fidelity="faithful",
         note="The target is never trained on. Same number of updates as the method it stands beside.",
     ),
+    _PUBLISHED,
 )
 class SourceOnly(Method):
     """min CE(G(F(x_s)), y_s)."""

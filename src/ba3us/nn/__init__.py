@@ -1,8 +1,22 @@
 """Networks: backbones, the bottleneck-and-classifier head, discriminators, gradient reversal."""
 
-from ba3us.nn.discriminator import Discriminator
+from ba3us.nn.discriminator import Conditional, Discriminator, DiscriminatorBank, Perceptron, Product
 from ba3us.nn.network import Head, Network
 from ba3us.nn.reversal import reverse_gradient
 from ba3us.nn.small_cnn import SmallCNN
+from ba3us.nn.transnorm import TransNorm1d, TransNorm2d, swap_batch_norm
 
-__all__ = ["Discriminator", "Head", "Network", "SmallCNN", "reverse_gradient"]
+__all__ = [
+    "Conditional",
+    "Discriminator",
+    "DiscriminatorBank",
+    "Head",
+    "Network",
+    "Perceptron",
+    "Product",
+    "SmallCNN",
+    "TransNorm1d",
+    "TransNorm2d",
+    "reverse_gradient",
+    "swap_batch_norm",
+]

@@ -1,20 +1,27 @@
-"""The domain discriminator."""
+"""The domain discriminator, many of them at once, and what a conditional one is shown."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+import math
+from itertools import pairwise
+from typing import Literal
 
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ba3us import losses
 from ba3us.nn.network import xavier
 
+Product = Literal["auto", "plain", "random"]
 
-class Discriminator(nn.Sequential):
-    """D: in → hidden → hidden → 1 with ReLU and dropout; returns logits [n] (source is positive).
+_PLAIN_LIMIT = 4096  # above this many dimensions the CDAN paper recommends the random projection
 
-    Logits, not probabilities: binary cross-entropy with logits is the same maths and stays finite where
-    the sigmoid saturates.
-    """
 
-    def __init__(self, in_features: int, hidden: int = 1024, dropout: float = 0.5) -> None:
+class Perceptron(nn.Sequential):
+    """in → hidden → hidden → out with ReLU and dropout."""
+
+    def __init__(self, in_features: int, hidden: int, out_features: int, dropout: float) -> None:
         super().__init__(
             nn.Linear(in_features, hidden),
             nn.ReLU(inplace=True),
@@ -22,10 +29,74 @@ class Discriminator(nn.Sequential):
             nn.Linear(hidden, hidden),
             nn.ReLU(inplace=True),
             nn.Dropout(dropout),
-            nn.Linear(hidden, 1),
+            nn.Linear(hidden, out_features),
         )
         self.apply(xavier)
+
+
+class Discriminator(Perceptron):
+    """D: in → hidden → hidden → 1; returns logits [n] (source is positive).
+
+    Logits, not probabilities: binary cross-entropy with logits is the same maths and stays finite where
+    the sigmoid saturates.
+    """
+
+    def __init__(self, in_features: int, hidden: int = 1024, dropout: float = 0.5) -> None:
+        super().__init__(in_features, hidden, 1, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, in] → [n]."""
         return super().forward(x).squeeze(1)
+
+
+class Conditional(nn.Module):
+    """What a conditional discriminator sees of features and predictions: [n, d], [n, C] → [n, out_features].
+
+    ``plain``: vec(p ⊗ f). ``random``: (f R_f ∘ p R_p)/√r with fixed Gaussian R, r = `dims`. ``auto``: random
+    above 4096 plain dimensions. p is detached in all of them.
+    """
+
+    random_features: Tensor
+    random_classes: Tensor
+
+    def __init__(self, features: int, classes: int, product: Product = "plain", dims: int = 1024) -> None:
+        super().__init__()
+        self.random = product == "random" or (product == "auto" and features * classes > _PLAIN_LIMIT)
+        self.out_features = dims if self.random else features * classes
+        if self.random:
+            self.register_buffer("random_features", torch.randn(features, dims))
+            self.register_buffer("random_classes", torch.randn(classes, dims))
+
+    def forward(self, features: Tensor, logits: Tensor) -> Tensor:
+        """The discriminator's input."""
+        p = logits.softmax(dim=1).detach()
+        if not self.random:
+            return losses.outer_product(features, p)
+        mixed = (features @ self.random_features) * (p @ self.random_classes)
+        return mixed / math.sqrt(self.out_features)
+
+
+class DiscriminatorBank(nn.Module):
+    """C discriminators side by side, as batched products: [C, n, in] → logits [C, n].
+
+    `hidden` lists the sizes of the hidden layers, each with ReLU and dropout; none gives linear ones.
+    """
+
+    def __init__(self, count: int, in_features: int, hidden: tuple[int, ...], dropout: float = 0.5) -> None:
+        super().__init__()
+        sizes = [in_features, *hidden, 1]
+        self.dropout = dropout
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for i, o in pairwise(sizes):
+            # Xavier-normal for each discriminator on its own
+            self.weights.append(torch.randn(count, o, i) * math.sqrt(2 / (i + o)))
+            self.biases.append(torch.zeros(count, o))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[C, n, in] → [C, n]."""
+        last = len(self.weights) - 1
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases)):
+            x = torch.baddbmm(bias[:, None, :], x, weight.mT)
+            if layer < last:
+                x = F.dropout(F.relu(x), self.dropout, self.training)
+        return x.squeeze(2)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
+from ba3us.errors import require
+
 
 def xavier(module: nn.Module) -> None:
     """Xavier-normal weights and zero bias for linear layers, as BA³US and CDAN start theirs."""
@@ -24,7 +26,8 @@ class Head:
     The bottleneck may go on with batch norm, ReLU and dropout, in this order. `keep_norm` multiplies by
     √(1 - dropout) in training, so that dropout leaves the expected squared norm of the features as it is.
     `weight_norm` splits the classifier's weights into length and direction. Weights start Xavier-normal
-    with zero bias, or, biases too, from N(0, `std`²).
+    with zero bias, or, biases too, from N(0, `std`²). `keep_classifier` takes a given, pretrained classifier
+    as it is instead of a new one.
     """
 
     bottleneck: int | None = 256
@@ -34,6 +37,7 @@ class Head:
     keep_norm: bool = False
     weight_norm: bool = False
     std: float | None = None
+    keep_classifier: bool = False
 
     def build(self, in_features: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
         """The bottleneck and the classifier, with their initial weights."""
@@ -88,15 +92,26 @@ class Network(nn.Module):
         C, the number of source classes.
     head : Head
         The layers on top.
+    classifier : Linear, optional
+        The pretrained classifier that a head with `keep_classifier` keeps.
     """
 
-    def __init__(self, backbone: nn.Module, backbone_dim: int, num_classes: int, head: Head | None = None):
+    def __init__(
+        self,
+        backbone: nn.Module,
+        backbone_dim: int,
+        num_classes: int,
+        head: Head | None = None,
+        classifier: nn.Linear | None = None,
+    ) -> None:
         super().__init__()
         head = head or Head()
         self.feature_dim = head.bottleneck or backbone_dim
         self.num_classes = num_classes
         self.backbone = backbone
         self.bottleneck, self.classifier = head.build(backbone_dim, num_classes)
+        if head.keep_classifier:
+            self.classifier = _fitting(classifier, self.feature_dim, num_classes)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x → (features [n, d], logits [n, C])."""
@@ -108,10 +123,26 @@ class Network(nn.Module):
         """Whether a training pass mixes the samples of a batch (batch norm), so domains must stay apart."""
         return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.modules())
 
-    def passes(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Forward several batches: each on its own if the network couples samples, else in one pass."""
-        if self.couples_samples or len(batches) == 1:
+    def passes(self, *batches: Tensor, joint: bool = False) -> list[tuple[Tensor, Tensor]]:
+        """Forward several batches: each on its own if the network couples samples, else (or `joint`) in one."""
+        if len(batches) == 1 or (self.couples_samples and not joint):
             return [self(x) for x in batches]
         sizes = [len(x) for x in batches]
         features, logits = self(torch.cat(batches))
         return list(zip(features.split(sizes), logits.split(sizes)))
+
+
+def _fitting(classifier: nn.Linear | None, in_features: int, num_classes: int) -> nn.Linear:
+    """A pretrained classifier, if it is there and has the right shape."""
+    require(
+        classifier is not None,
+        "keep_classifier is on but the backbone brought no pretrained classifier: switch it off.",
+    )
+    assert classifier is not None
+    shape = (classifier.in_features, classifier.out_features)
+    require(
+        shape == (in_features, num_classes),
+        f"The pretrained classifier maps {shape[0]} features to {shape[1]} classes, but there are "
+        f"{in_features} features and {num_classes} source classes: switch keep_classifier off.",
+    )
+    return classifier

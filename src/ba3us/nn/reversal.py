@@ -10,7 +10,7 @@ from torch import Tensor
 
 class _Reversal(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, coefficient: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, coefficient: float | Tensor) -> Tensor:
         ctx.coefficient = coefficient
         return x.view_as(x)
 
@@ -19,6 +19,6 @@ class _Reversal(torch.autograd.Function):
         return grads[0] * -ctx.coefficient, None
 
 
-def reverse_gradient(x: Tensor, coefficient: float) -> Tensor:
-    """Identity forward; backward, the gradient is multiplied by ``-coefficient`` (GRL)."""
+def reverse_gradient(x: Tensor, coefficient: float | Tensor) -> Tensor:
+    """Identity forward; backward, the gradient is multiplied by ``-coefficient`` (GRL), itself a constant."""
     return _Reversal.apply(x, coefficient)

@@ -156,7 +156,8 @@ class Trainer:
                 precision=self.config.precision,
             )
             if self.streams is None:
-                self.streams = Streams(len(source), len(target), self.config.seed)
+                labels = source.labels.numpy() if self.recipe.balanced_source else None
+                self.streams = Streams(len(source), len(target), self.config.seed, labels)
             self._notify("on_start")
             try:
                 for number, phase in enumerate(self.recipe.phases):
@@ -246,7 +247,7 @@ class Trainer:
         evaluation = Evaluation(
             phase=phase.name,
             step=step.number,
-            candidate=phase.adapts and step.number > 0,
+            candidate=phase.adapts and (step.number > 0 or at_end),
             score=score,
             predictions=outputs.logits.argmax(dim=1).cpu().numpy(),
             mean_probabilities=scores.mean_probabilities(outputs.logits).cpu().numpy(),

@@ -24,6 +24,7 @@ def fit(
     options: dict[str, Any] | None = None,
     backbone: nn.Module | None = None,
     backbone_dim: int | None = None,
+    classifier: nn.Linear | None = None,
     config: RunConfig | None = None,
     hooks: Sequence[Hook] = (),
 ) -> Result:
@@ -39,6 +40,8 @@ def fit(
         Hyper-parameters over the method's own.
     backbone, backbone_dim : Module, int, optional
         What maps a sample to a vector; by default the samples are feature vectors already.
+    classifier : Linear, optional
+        The backbone's own pretrained classifier, for methods set to keep it (``keep_classifier``).
     config : RunConfig, optional
         Seed, threads, device, checkpoints.
     hooks : sequence of Hook
@@ -54,6 +57,7 @@ def fit(
             backbone_dim if backbone_dim is not None else source.shape[0],
             source.num_classes,
             entry.method.head(settings),
+            classifier,
         )
         built = entry.create(network, settings)
     return Trainer(network, built, config, hooks=hooks).fit(source, target)

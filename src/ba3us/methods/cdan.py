@@ -1,0 +1,108 @@
+"""CDAN and CDAN+E: the discriminator is conditioned on the prediction through the product p ⊗ f."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ba3us import losses
+from ba3us.methods.base import Method, MethodInfo, Outputs, Step
+from ba3us.methods.parts import AdversarialConfig, source_risk
+from ba3us.methods.published import Published, Settings
+from ba3us.methods.registry import register
+from ba3us.nn import Conditional, Network, Product, reverse_gradient
+
+_EPS = 1e-5  # inside the logarithm of CDAN's entropy
+_REFERENCE = "Long et al., Conditional Adversarial Domain Adaptation, NeurIPS 2018"
+_NOTE = "Ignores that classes may be absent. Checked against thuml/CDAN and, as form='tll', against TLL."
+
+_RUN: Settings = {
+    "steps": 100004,
+    "refresh_every": 500,
+    "learning_rate": 1e-2,
+    "ramp_steps": 10000,
+    "product": "plain",
+}
+PUBLISHED = {
+    "office31": Published(_RUN, {task: {"learning_rate": 3e-3} for task in ("A->D", "D->W")}, oracle=True),
+    "office-home": Published(_RUN),
+    "imagenet-caltech": Published(
+        {**_RUN, "product": "random"}, note="not run by its authors; as for Office-Home, randomly projected"
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CDANConfig(AdversarialConfig):
+    """Settings of CDAN.
+
+    `product` is how p and f meet: plain, projected to `random_dims`, or (auto) projected above 4096 plain
+    dimensions. `entropy_weights` makes it CDAN+E. In the ``released`` form the gradient that reaches the
+    entropies is reversed by λ and each domain's weights have mean 1; in the ``tll`` form they are constants
+    and have mean 1 over both domains.
+    """
+
+    product: Product = "auto"
+    random_dims: int = 1024
+    entropy_weights: bool = False
+    form: Literal["released", "tll"] = "released"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check("product", self.product in ("auto", "plain", "random"), "'auto', 'plain' or 'random'")
+        self.check("random_dims", self.random_dims >= 1, "at least 1")
+        self.check("form", self.form in ("released", "tll"), "'released' or 'tll'")
+
+
+@register("cdan", MethodInfo("CDAN", _REFERENCE, "closed-set", "faithful", note=_NOTE), PUBLISHED)
+@register(
+    "cdan+e",
+    MethodInfo("CDAN+E", _REFERENCE, "closed-set", "faithful", note=_NOTE),
+    PUBLISHED,
+    entropy_weights=True,
+)
+class CDAN(Method):
+    """min_{F,G} max_D  CE + λ·L_adv with D(p ⊗ f)."""
+
+    Config = CDANConfig
+    config: CDANConfig
+
+    def __init__(self, config: CDANConfig, network: Network) -> None:
+        super().__init__(config, network)
+        self.condition = Conditional(
+            network.feature_dim, network.num_classes, config.product, config.random_dims
+        )
+        self.discriminator = config.discriminator(self.condition.out_features)
+
+    def figures(self, step: Step) -> dict[str, float]:
+        """λ."""
+        return {"lambda": self.config.reversal(step)}
+
+    def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
+        """Cross-entropy and conditional domain loss; the entropies' λ is one call behind D's."""
+        reversal = self.config.reversal(step)
+        alignment = self.alignment(outputs, reversal, self.config.reversal(step, ahead=0))
+        return source_risk(outputs.source, self.config) | {"alignment": alignment}
+
+    def alignment(self, outputs: Outputs, reversal: float, entropy_reversal: float) -> Tensor:
+        """L_adv, with w = 1 + e^(-H(p)) in CDAN+E."""
+        c, source, target = self.config, outputs.source, outputs.target
+        at = [len(source.features)]
+        logits = torch.cat([source.logits, target.logits])
+        features = reverse_gradient(torch.cat([source.features, target.features]), reversal)
+        d_source, d_target = self.discriminator(self.condition(features, logits)).tensor_split(at)
+        if not c.entropy_weights:
+            return losses.adversarial_loss(d_source, d_target)
+        h = losses.entropy(logits, _EPS)
+        if c.form == "tll":
+            w = losses.entropy_weights(h.detach())
+            w_source, w_target = (w / w.mean()).tensor_split(at)
+        else:
+            w_source, w_target = (
+                w / w.mean().detach()
+                for w in losses.entropy_weights(reverse_gradient(h, entropy_reversal)).tensor_split(at)
+            )
+        return losses.adversarial_loss(d_source, d_target, w_source, w_target)
