@@ -2,7 +2,8 @@
 
 from ba3us.training.hooks import Hook
 from ba3us.training.loop import RunConfig, Trainer, TrainingStep
+from ba3us.training.progress import ProgressBar
 from ba3us.training.result import Evaluation, Result
 from ba3us.training.run import fit
 
-__all__ = ["Evaluation", "Hook", "Result", "RunConfig", "Trainer", "TrainingStep", "fit"]
+__all__ = ["Evaluation", "Hook", "ProgressBar", "Result", "RunConfig", "Trainer", "TrainingStep", "fit"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,13 +158,13 @@ class Trainer:
             if self.streams is None:
                 labels = source.labels.numpy() if self.recipe.balanced_source else None
                 self.streams = Streams(len(source), len(target), self.config.seed, labels)
-            self._notify("on_start")
-            try:
+            with ExitStack() as ending:  # every hook hears of the end, whatever happens
+                for hook in reversed(self.hooks):
+                    ending.callback(hook.on_end, self)
+                self._notify("on_start")
                 for number, phase in enumerate(self.recipe.phases):
                     if number >= self._start[0]:
                         self._run_phase(fabric, number, phase, source, target)
-            finally:
-                self._notify("on_end")
         return self._result()
 
     # --- one phase, one step -------------------------------------------------------------------------
@@ -221,12 +221,16 @@ class Trainer:
     def _inputs(self, fabric: Fabric, rows: BatchIndices, source: Source, target: Target) -> Inputs:
         dtype = next(self.module.parameters()).dtype
 
-        def batch(domain: Target, index: np.ndarray) -> Batch:
-            labels = domain.labels[index] if isinstance(domain, Source) else None
+        def batch(domain: Target, index: np.ndarray, labels: Tensor | None = None) -> Batch:
             made = Batch(domain.batch(index, dtype), torch.as_tensor(index), labels)
             return made if fabric.device.type == "cpu" else fabric.to_device(made)
 
-        return Inputs(batch(source, rows.source), batch(target, rows.target), batch(source, rows.borrowed))
+        # a target's labels stay out even where the target given is a Source
+        return Inputs(
+            batch(source, rows.source, source.labels[rows.source]),
+            batch(target, rows.target),
+            batch(source, rows.borrowed, source.labels[rows.borrowed]),
+        )
 
     # --- looking at the target ---------------------------------------------------------------------------
 

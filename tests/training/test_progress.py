@@ -1,0 +1,132 @@
+"""The progress bar: what it shows, when it keeps silent, that it always gives the terminal back."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.errors import LiveError
+from rich.progress import Progress
+
+from ba3us.training import Hook, ProgressBar, RunConfig
+from toys import blobs, trainer
+
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # what rich writes to hide and to show the cursor
+
+
+def bar_and_output(terminal=True, **options):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=140, color_system=None)
+    return ProgressBar(console, **options), out
+
+
+def run(*hooks, **options):
+    source, target, _ = blobs()
+    return trainer(hooks=hooks, **options).fit(source, target)
+
+
+def test_one_bar_over_all_phases_with_the_figures_that_matter():
+    bar, out = bar_and_output(title="ba3us [seed 0]")
+    result = run(bar, warmup_steps=5)
+    text, last = out.getvalue(), result.history.iloc[-1]
+    assert "ba3us [seed 0] warmup" in text and "0/13" in text
+    final = text.rsplit("ba3us [seed 0] adapt", 1)[1]
+    assert "13/13" in final
+    assert f"loss {last['loss']:.3f}" in final
+    assert f"target entropy {result.evaluations[-1].score:.3f}" in final
+    assert f"classes {last['effective_classes']:.1f}" in final
+    assert f"borrowed {last['borrowed']:d}" in final
+
+
+def test_a_method_without_class_weights_shows_what_it_has():
+    bar, out = bar_and_output()
+    run(bar, name="source-only")
+    assert "loss" in out.getvalue() and "classes" not in out.getvalue()
+
+
+def test_nothing_is_written_where_there_is_no_terminal():
+    bar, out = bar_and_output(terminal=False)
+    run(bar)
+    assert out.getvalue() == ""
+
+
+def test_forced_it_leaves_one_line_without_control_characters():
+    bar, out = bar_and_output(terminal=False, force=True)
+    run(bar)
+    assert out.getvalue().count("\n") == 1
+    assert "8/8" in out.getvalue() and "\x1b" not in out.getvalue()
+
+
+def test_it_writes_to_standard_error(capsys):
+    bar = ProgressBar(force=True)
+    run(bar)
+    captured = capsys.readouterr()
+    assert captured.out == "" and bar.console.stderr
+
+
+class Breaks(Hook):
+    """Raises at one event."""
+
+    def __init__(self, event, error):
+        def broken(*_):
+            raise error
+
+        setattr(self, event, broken)
+
+
+@pytest.mark.parametrize("event", ["on_start", "on_step", "on_evaluation", "on_end"])
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_an_exception_leaves_the_terminal_as_it_was(event, error):
+    bar, out = bar_and_output()
+    hooks = (bar, Breaks(event, error)) if event == "on_start" else (Breaks(event, error), bar)
+    with pytest.raises(type(error)):
+        run(*hooks)
+    assert HIDE in out.getvalue()
+    assert out.getvalue().rindex(SHOW) > out.getvalue().rindex(HIDE)
+    assert bar._progress is None
+    assert bar.console._live_stack == [] if hasattr(bar.console, "_live_stack") else bar.console._live is None
+
+
+def test_the_bar_serves_one_run_after_the_other():
+    bar, out = bar_and_output()
+    run(bar)
+    first = len(out.getvalue())
+    run(bar, steps=6)
+    assert "6/6" in out.getvalue()[first:]
+
+
+def test_a_console_that_is_taken_is_left_alone(monkeypatch):
+    def taken(self):
+        raise LiveError("Only one live display may be active at once")
+
+    monkeypatch.setattr(Progress, "start", taken)
+    bar, out = bar_and_output()
+    result = run(bar)
+    assert len(result.history) == 8 and out.getvalue() == ""
+
+
+def test_a_resumed_run_starts_where_it_stood(tmp_path):
+    path = tmp_path / "state.pt"
+    source, target, _ = blobs()
+    config = RunConfig(threads=1, log_every=1, checkpoint=path)
+    with pytest.raises(RuntimeError):
+        trainer(run=config, hooks=(Stop(5),)).fit(source, target)
+    bar, _ = bar_and_output()
+    completed = []
+
+    class Look(Hook):
+        def on_step(self, trainer, step):
+            completed.append(bar._progress.tasks[0].completed)
+
+    trainer(run=config, hooks=(bar, Look())).resume(path).fit(source, target)
+    assert completed == [5, 6, 7, 8]
+
+
+class Stop(Hook):
+    def __init__(self, at):
+        self.at = at
+
+    def on_step(self, trainer, step):
+        if step.number == self.at:
+            raise RuntimeError("stopped")
