@@ -15,8 +15,9 @@ How the hard ones fit, without a special case in the loop:
 - TransNorm (one joint pass): the constructor swaps the network's norm layers; `outputs` passes both halves.
 - SSPDA (pixels): `outputs` is given the raw batch and shuffles its tiles; ``info.needs`` says "pixels".
 - SHOT (target indices, frozen head): batches carry their row numbers, so `losses` looks pseudo-labels up
-  that `refresh` wrote; ``Phase.trains`` leaves the classifier out.
-- MCS (no gradient): a last phase of zero steps; `refresh` solves in closed form; `predict` uses the result.
+  that `refresh` wrote; ``Phase.trains`` leaves the classifier out, ``Phase.source`` the source.
+- MCS (no gradient): a last phase of zero steps; `refresh` solves in closed form, from the target and
+  (``Refresh.source``) what `refresh_source` kept of the source; `predict` uses the result.
 - HAFN, ADDA, warm-up (stages): ``Recipe.phases``, each with its own steps, trained parts and fresh optimiser.
 - ETN, JUMBOT (class-balanced source batches): ``Recipe.balanced_source``.
 - PADA (refresh at U-1 from ten views): ``Refresh(every=U, offset=-1, views=True)``.
@@ -108,7 +109,7 @@ class Phase:
     `trains` lists prefixes of "network" and "method" parameters; all else is frozen, in eval mode.
     Schedules span `horizon` updates (`steps`, if not given). A phase that `adapts` refreshes the method,
     borrows, and its evaluations are candidates for selection; one that does not is evaluated at its end
-    only. Without `target`, no target batch is drawn.
+    only. Without `source` or `target`, no batch of that domain is drawn.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Phase:
     trains: tuple[str, ...] = ("network", "method")
     horizon: int | None = None
     adapts: bool = True
+    source: bool = True
     target: bool = True
 
     @property
@@ -138,13 +140,16 @@ class Refresh:
     """When the whole target is predicted for `Method.refresh`: before update i, i % every == offset % every.
 
     Update 0 never refreshes, unless `at_start`; the end of a phase always does. `views` asks for the
-    target's extra views (ten crops), if it has any.
+    target's extra views (ten crops), if it has any; `source` that `Method.refresh_source` be shown the whole
+    source first; `again` that the target be predicted anew afterwards, where a refresh changes predictions.
     """
 
     every: int
     offset: int = 0
     at_start: bool = False
     views: bool = False
+    source: bool = False
+    again: bool = False
 
     def due(self, index: int, span: int) -> bool:
         """Whether to refresh before update `index`."""
@@ -317,10 +322,10 @@ class Method(nn.Module):
             borrowed = borrowed.none()
         batches = (source, target, borrowed)
         results = iter(network.passes(*(b.x for b in batches if len(b.x)), joint=self.joint))
-        first = next(results)
-        nothing = (first[0][:0], first[1][:0])
-        pairs = [first, *(next(results) if len(b.x) else nothing for b in batches[1:])]
-        return Outputs(*(DomainOutputs(f, z, b.rows, b.labels) for (f, z), b in zip(pairs, batches)))
+        pairs = [next(results) if len(b.x) else None for b in batches]
+        f, z = next(pair for pair in pairs if pair)
+        filled = (pair or (f[:0], z[:0]) for pair in pairs)
+        return Outputs(*(DomainOutputs(f, z, b.rows, b.labels) for (f, z), b in zip(filled, batches)))
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """The terms of the warm-up phase: plain source cross-entropy."""
@@ -336,6 +341,9 @@ class Method(nn.Module):
     def figures(self, step: Step) -> dict[str, float]:
         """Scalars worth a column in the history (ramps, effective classes)."""
         return {}
+
+    def refresh_source(self, source: DomainOutputs) -> None:
+        """Keep what `refresh` needs of the whole source, with labels; called before it, if asked for."""
 
     def refresh(self, target: DomainOutputs) -> None:
         """Update class weights and the like from the network's outputs for the whole target."""

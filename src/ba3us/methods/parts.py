@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from ba3us import losses
-from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, MethodConfig, Outputs, Phase, Recipe, Step
+from ba3us import losses, scores
+from ba3us.methods.base import (
+    WARMUP,
+    DomainOutputs,
+    Inputs,
+    Method,
+    MethodConfig,
+    Outputs,
+    Phase,
+    Recipe,
+    Refresh,
+    Step,
+)
 from ba3us.nn import Discriminator, Network
 from ba3us.schedules import ramp
 
@@ -35,6 +47,7 @@ def source_risk(
     config: SourceRiskConfig,
     weights: Tensor | None = None,
     form: losses.Form = "released",
+    smoothing: float = 0.0,
 ) -> dict[str, Tensor]:
     """Weighted source cross-entropy and, where β > 0, adaptive uncertainty suppression.
 
@@ -42,11 +55,40 @@ def source_risk(
     """
     assert source.labels is not None
     w = torch.ones_like(source.logits[:, 0]) if weights is None else weights
-    terms = {"classification": losses.weighted_cross_entropy(source.logits, source.labels, w, form)}
+    risk = losses.weighted_cross_entropy(source.logits, source.labels, w, form, smoothing)
+    terms = {"classification": risk}
     if config.beta:
         aus = losses.complement_entropy(source.logits, source.labels, w, config.xi)
         terms["uncertainty"] = config.beta * aus
     return terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceStageConfig(SourceRiskConfig):
+    """Settings of a method that first trains on the source, for `source_steps` of its `steps` updates.
+
+    None: half of them. `warmup_steps` come on top.
+    """
+
+    source_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.source_steps
+        self.check("source_steps", given is None or 0 <= given < self.steps, f"from 0 to {self.steps - 1}")
+
+    @property
+    def first_stage(self) -> int:
+        """Updates of the source stage, out of `steps`."""
+        return self.steps // 2 if self.source_steps is None else self.source_steps
+
+    def staged(self, recipe: Recipe, adapt: Phase) -> Recipe:
+        """`recipe` with the source stage as its warm-up, then `adapt` with what is left of the steps."""
+        first = self.warmup_steps + self.first_stage
+        phases: tuple[Phase, ...] = (dataclasses.replace(adapt, steps=self.steps - self.first_stage),)
+        if first:
+            phases = (Phase(WARMUP, first, ("network",), adapts=False, target=False), *phases)
+        return dataclasses.replace(recipe, phases=phases)
 
 
 # --- discriminators ---------------------------------------------------------------------------------------
@@ -124,27 +166,54 @@ class ClassWeighted(Method):
         self.class_weights.copy_(mass / mass.max())
 
 
+@dataclass(frozen=True, kw_only=True)
+class SelectiveConfig(AdversarialConfig):
+    """Settings of PADA and SAN: `gaussian_start` takes their initial weights in place of Xavier's."""
+
+    gaussian_start: bool = False
+
+
+class Selective(ClassWeighted):
+    """What PADA and SAN share: class weights one update before every U-th, from all views of the target.
+
+    Both domains pass through the network together.
+    """
+
+    config: SelectiveConfig
+    joint = True
+
+    def recipe(self) -> Recipe:
+        """Refresh at U-1."""
+        refresh = Refresh(every=self.config.interval, offset=-1, views=True)
+        return dataclasses.replace(super().recipe(), refresh=refresh)
+
+    def figures(self, step: Step) -> dict[str, float]:
+        """λ, and how many classes the weights spread over."""
+        return {
+            "lambda": self.config.reversal(step),
+            "effective_classes": scores.effective_classes(self.class_weights),
+        }
+
+    def start(self, network: Network, discriminator: Sequence[Tensor]) -> None:
+        """Where asked for, small Gaussian weights for the new layers and the discriminator's layers."""
+        if not self.config.gaussian_start:
+            return
+        new = [(network.bottleneck, 0.005)]
+        if not self.config.keep_classifier:
+            new.append((network.classifier, 0.01))
+        for layer, std in new:
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, 0.0, std)
+        for weight, std in zip(discriminator, (0.01, 0.01, 0.3)):
+            nn.init.normal_(weight, 0.0, std)
+
+
 # --- two encoders -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoEncodersConfig(AdversarialConfig):
-    """Settings of a method that first trains on the source, for `source_steps` of its `steps` updates.
-
-    None: half of them. `warmup_steps` come on top.
-    """
-
-    source_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        given = self.source_steps
-        self.check("source_steps", given is None or 0 <= given < self.steps, f"from 0 to {self.steps - 1}")
-
-    @property
-    def first_stage(self) -> int:
-        """Updates of the source stage, out of `steps`."""
-        return self.steps // 2 if self.source_steps is None else self.source_steps
+class TwoEncodersConfig(AdversarialConfig, SourceStageConfig):
+    """Settings of a method with two encoders, which first trains on the source."""
 
 
 class TwoEncoders(Method):
@@ -161,15 +230,10 @@ class TwoEncoders(Method):
         self.source_encoder = copy.deepcopy(_encoder(network)).requires_grad_(False)
 
     def recipe(self) -> Recipe:
-        """The source stage is a warm-up that takes its share of the steps."""
-        c, recipe = self.config, super().recipe()
+        """A source stage, then the target's encoder and the method's own parts learn."""
         learning = [f"method.{name}" for name, _ in self.named_children() if name != "source_encoder"]
         trains = ("network.backbone", "network.bottleneck", *learning)
-        phases: tuple[Phase, ...] = (Phase("adapt", c.steps - c.first_stage, trains),)
-        if c.warmup_steps + c.first_stage:
-            first = Phase(WARMUP, c.warmup_steps + c.first_stage, ("network",), adapts=False, target=False)
-            phases = (first, *phases)
-        return dataclasses.replace(recipe, phases=phases)
+        return self.config.staged(super().recipe(), Phase("adapt", self.config.steps, trains))
 
     def begin_phase(self, network: Network, phase: Phase) -> None:
         """The source keeps the encoder as it is now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from ba3us import scores
 from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.errors import UserError, require
-from ba3us.methods.base import WARMUP, Batch, Inputs, Method, Phase, Recipe, Step
+from ba3us.methods.base import WARMUP, Batch, DomainOutputs, Inputs, Method, Phase, Recipe, Step
 from ba3us.nn import Network
 from ba3us.training import checkpoint
 from ba3us.training.hooks import Hook
@@ -185,7 +186,7 @@ class Trainer:
 
         for index in range(first, phase.steps + 1):
             step = Step(index, phase.span, phase.name)
-            if not evaluated and self._observe(phase, step, target):
+            if not evaluated and self._observe(phase, step, source, target):
                 self._save(number, index, optimizer)
             evaluated = False
             if index == phase.steps:
@@ -208,7 +209,7 @@ class Trainer:
             group["lr"] = factor * group["lr_scale"]
         batch = self.recipe.batch_size
         borrowed = self.method.borrow(step) if phase.adapts else 0
-        rows = self.streams.draw(batch, batch if phase.target else 0, borrowed)
+        rows = self.streams.draw(batch if phase.source else 0, batch if phase.target else 0, borrowed)
         terms = module(self._inputs(fabric, rows, source, target), step)
         loss = sum(terms.values(), torch.zeros((), device=fabric.device))
         optimizer.zero_grad()
@@ -234,7 +235,7 @@ class Trainer:
 
     # --- looking at the target ---------------------------------------------------------------------------
 
-    def _observe(self, phase: Phase, step: Step, target: Target) -> bool:
+    def _observe(self, phase: Phase, step: Step, source: Source, target: Target) -> bool:
         """Refresh and evaluate if it is time; whether it was, or whether a checkpoint is due."""
         at_end, every = step.number == phase.steps, self.config.evaluate_every
         refresh = phase.adapts and self.recipe.refresh.due(step.number, phase.span)
@@ -242,10 +243,7 @@ class Trainer:
         saved = self.config.checkpoint_every
         if not (refresh or look or (at_end and not phase.adapts)):
             return saved is not None and step.number > 0 and step.number % saved == 0
-        views = refresh and self.recipe.refresh.views
-        outputs = predict_domain(self.module, target, self.config.predict_batch, views)
-        if refresh:
-            self.method.refresh(outputs)
+        outputs = self._refresh(source, target) if refresh else self._predict(target)
         score = scores.mean_entropy(outputs.logits)
         self._require_finite(score, "target entropy", step)
         evaluation = Evaluation(
@@ -262,6 +260,20 @@ class Trainer:
             self.best_state = self._copy_state()
         self._notify("on_evaluation", evaluation)
         return True
+
+    def _predict(self, domain: Target, views: bool = False) -> DomainOutputs:
+        return predict_domain(self.module, domain, self.config.predict_batch, views)
+
+    def _refresh(self, source: Source, target: Target) -> DomainOutputs:
+        """Show the method what its recipe asks for; returns the outputs for the whole target."""
+        wanted = self.recipe.refresh
+        if wanted.source:
+            shown = self._predict(source)
+            labels = source.labels.to(shown.rows.device)
+            self.method.refresh_source(dataclasses.replace(shown, labels=labels))
+        outputs = self._predict(target, wanted.views)
+        self.method.refresh(outputs)
+        return self._predict(target) if wanted.again else outputs
 
     def _copy_state(self) -> dict[str, Tensor]:
         return {k: v.detach().cpu().clone() for k, v in self.module.state_dict().items()}

@@ -1,0 +1,159 @@
+"""HAFN and SAFN: small feature norms transfer badly, so the norms of both domains are enlarged."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ba3us import losses
+from ba3us.methods.base import Group, Method, MethodConfig, MethodInfo, Outputs, Phase, Recipe, Step
+from ba3us.methods.parts import SourceRiskConfig, SourceStageConfig, source_risk
+from ba3us.methods.published import Published, Settings, by_epochs
+from ba3us.methods.registry import register
+from ba3us.nn import Head
+
+_FLOOR = 1e-6  # probabilities below it are left out of the entropy
+_RELEASED: Settings = {
+    "batch_size": 32,
+    "learning_rate": 1e-3,
+    "backbone_scale": 1.0,
+    "weight_decay": 5e-4,
+    "decay_gamma": 0.0,
+    "bottleneck": 1000,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AFNConfig(SourceRiskConfig):
+    """Settings of HAFN and SAFN.
+
+    `norm_weight` weighs the norm term of each domain, `entropy_weight` the target entropy (+ENT). `dropout`
+    is that of the bottleneck, which also has batch norm and ReLU.
+    """
+
+    bottleneck: int | None = 1000
+    norm_weight: float = 0.05
+    entropy_weight: float = 0.0
+    dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("norm_weight", "entropy_weight"):
+            self.check(name, getattr(self, name) >= 0, "0 or more")
+        self.check("dropout", 0 <= self.dropout < 1, "in [0, 1)")
+        self.check("batch_size", self.batch_size >= 2, "at least 2, because of batch norm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HAFNConfig(AFNConfig, SourceStageConfig):
+    """Settings of HAFN: mean norms are drawn to `radius`, after a stage on the source alone."""
+
+    radius: float = 25.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SAFNConfig(AFNConfig):
+    """Settings of SAFN: every norm is asked to grow by `growth`."""
+
+    growth: float = 1.0
+
+
+def _info(title: str) -> MethodInfo:
+    return MethodInfo(
+        title=title,
+        reference="Xu et al., Larger Norm More Transferable: An Adaptive Feature Norm Approach, ICCV 2019",
+        setting="both",
+        fidelity="faithful",
+        needs=("batch norm",),
+        note="The published rate is 1e-3, constant; without a protocol it is that of all methods here.",
+    )
+
+
+def _published(office31: tuple[int, int], office_home: tuple[int, int]) -> dict[str, Published]:
+    """From (source-only epochs, all epochs); an epoch is a pass over the target's full batches."""
+
+    def dataset(name: str, source_only: int, epochs: int, note: str = "") -> Published:
+        def count(_: int, target: int) -> Settings:
+            batches = target // _RELEASED["batch_size"]
+            stage = {"source_steps": source_only * batches} if source_only else {}
+            return {"steps": epochs * batches, **stage}
+
+        return Published(_RELEASED, by_epochs(name, count), note)
+
+    closed = "The released epochs of the closed-set task."
+    return {
+        "office31": dataset("office31", *office31, closed),
+        "office-home": dataset("office-home", *office_home),
+    }
+
+
+class AFN(Method):
+    """min  CE + norm terms of source and target + target entropy; no discriminator, no class weights."""
+
+    Config = AFNConfig
+    config: AFNConfig
+
+    @classmethod
+    def head(cls, config: MethodConfig) -> Head:
+        """Linear, batch norm, ReLU and a dropout that keeps the norm."""
+        assert isinstance(config, AFNConfig)
+        return Head(
+            config.bottleneck, batch_norm=True, relu=True, dropout=config.dropout, keep_norm=True, std=0.01
+        )
+
+    def recipe(self) -> Recipe:
+        """No momentum on the backbone, no Nesterov step."""
+        recipe = super().recipe()
+        backbone = Group("network.backbone", self.config.backbone_scale, momentum=0.0)
+        return dataclasses.replace(recipe, groups=(backbone, *recipe.groups[1:]), nesterov=False)
+
+    def norm_loss(self, features: Tensor) -> Tensor:
+        """What is asked of the norms."""
+        raise NotImplementedError
+
+    def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
+        """Cross-entropy, both norm terms and, with +ENT, the target entropy."""
+        c, source, target = self.config, outputs.source, outputs.target
+        terms = source_risk(source, c)
+        terms["norm_source"] = c.norm_weight * self.norm_loss(source.features)
+        terms["norm_target"] = c.norm_weight * self.norm_loss(target.features)
+        if c.entropy_weight:
+            terms["entropy"] = c.entropy_weight * losses.entropy(target.logits, floor=_FLOOR).mean()
+        return terms
+
+
+@register("hafn", _info("HAFN"), protocols=_published((60, 120), (60, 180)))
+@register("hafn+ent", _info("HAFN + ENT"), protocols=_published((60, 120), (60, 180)), entropy_weight=0.1)
+class HAFN(AFN):
+    """Hard AFN: (mean ‖f‖ - R)² per domain."""
+
+    Config = HAFNConfig
+    config: HAFNConfig
+
+    def norm_loss(self, features: Tensor) -> Tensor:
+        """(mean ‖f‖ - R)²."""
+        return losses.hard_norm_loss(features, self.config.radius)
+
+    def recipe(self) -> Recipe:
+        """A source-only stage first."""
+        return self.config.staged(super().recipe(), Phase("adapt", self.config.steps))
+
+    def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
+        """The source-only stage has the source's norm term."""
+        norm = self.config.norm_weight * self.norm_loss(outputs.source.features)
+        return super().warmup_losses(outputs) | {"norm_source": norm}
+
+
+@register("safn", _info("SAFN"), protocols=_published((0, 100), (0, 180)))
+@register("safn+ent", _info("SAFN + ENT"), protocols=_published((0, 100), (0, 180)), entropy_weight=0.1)
+class SAFN(AFN):
+    """Stepwise AFN: mean (‖f‖ - (‖f‖ as it is + Δr))² per domain."""
+
+    Config = SAFNConfig
+    config: SAFNConfig
+
+    def norm_loss(self, features: Tensor) -> Tensor:
+        """(‖f‖ - (‖f‖ as it is + Δr))²."""
+        return losses.stepwise_norm_loss(features, self.config.growth)

@@ -1,0 +1,48 @@
+"""MCC: target predictions should not confuse one class with another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ba3us import losses
+from ba3us.methods.base import Method, MethodInfo, Outputs, Step
+from ba3us.methods.parts import SourceRiskConfig, source_risk
+from ba3us.methods.registry import register
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCCConfig(SourceRiskConfig):
+    """Settings of MCC: `temperature` softens the predictions, `confusion_weight` weighs their confusion."""
+
+    temperature: float = 2.5
+    confusion_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check("temperature", self.temperature > 0, "above 0")
+        self.check("confusion_weight", self.confusion_weight >= 0, "0 or more")
+
+
+@register(
+    "mcc",
+    MethodInfo(
+        title="MCC",
+        reference="Jin et al., Minimum Class Confusion for Versatile Domain Adaptation, ECCV 2020",
+        setting="both",
+        fidelity="faithful",
+        note="The loss is checked against the authors' library; the head is the one of all methods here.",
+    ),
+)
+class MCC(Method):
+    """min  CE + class confusion of the target batch."""
+
+    Config = MCCConfig
+    config: MCCConfig
+
+    def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
+        """Cross-entropy and class confusion (of the process's own batch)."""
+        c = self.config
+        confusion = losses.class_confusion(outputs.target.logits, c.temperature)
+        return source_risk(outputs.source, c) | {"confusion": c.confusion_weight * confusion}
