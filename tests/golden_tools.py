@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ba3us.methods.base import DomainOutputs
+from ba3us import methods
+from ba3us.methods.base import DomainOutputs, Method, Outputs
 from ba3us.nn import Discriminator, Network
 
 LAYERS = ("W1", "b1", "W2", "b2", "W3", "b3")
@@ -65,3 +66,41 @@ def rows(features: Tensor, logits: Tensor, part: slice, labels: np.ndarray | Non
     f, z = features[part], logits[part]
     y = None if labels is None else torch.as_tensor(labels)
     return DomainOutputs(f, z, torch.arange(len(f)), y)
+
+
+def joint_leaves(
+    file: dict[str, np.ndarray], dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Outputs]:
+    """Stored features and logits [source; target] as leaves, and as outputs without borrowed rows."""
+    b = int(file["B"])
+    features, logits = (tensor(file[name], dtype, grad=True) for name in ("features", "logits"))
+    labels = file["labels_source"]
+    parts = (slice(0, b), labels), (slice(b, None), None), (slice(0, 0), labels[:0])
+    return features, logits, Outputs(*(rows(features, logits, part, y) for part, y in parts))
+
+
+def bare_method(
+    name: str, width: int, classes: int, dtype: torch.dtype = torch.float64, **options: Any
+) -> Method:
+    """A registered method on features as they are, without dropout."""
+    entry = methods.get(name)
+    if hasattr(entry.config(), "discriminator_dropout"):
+        options = {"discriminator_dropout": 0.0, **options}
+    options = {"keep_classifier": False, "bottleneck_norm": False, **options, "bottleneck": None}
+    return entry.create(feature_network(width, None, classes), entry.config(**options)).to(dtype)
+
+
+def check_gradients(
+    file: dict[str, np.ndarray], prefix: str, leaves: dict[str, Tensor], rtol: float = 1e-7
+) -> None:
+    """Compare the gradients that arrived in named leaves (none: zero) with the stored ``prefix + name``."""
+    for name, leaf in leaves.items():
+        grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        close(grad, file[prefix + name], rtol, what=prefix + name)
+
+
+def check_discriminator(
+    file: dict[str, np.ndarray], prefix: str, module: nn.Module, rtol: float = 1e-7
+) -> None:
+    """Compare the gradients of a discriminator's layers with the stored ``prefix + W1`` … ``b3``."""
+    check_gradients(file, prefix, dict(zip(LAYERS, module.parameters(), strict=True)), rtol)
