@@ -83,18 +83,18 @@ def test_the_sentence_shows_the_value():
 
 
 def test_unknown_options_suggest_the_nearest():
-    with pytest.raises(UserError, match="^Unknown option 'learning_rte': did you mean 'learning_rate'"):
+    with pytest.raises(UserError, match=r"^Unknown option 'learning_rte': did you mean 'learning_rate'"):
         methods.get("ba3us").config(learning_rte=0.1)
-    with pytest.raises(UserError, match="^Unknown option 'qqq': choose one of: .*warmup_steps"):
+    with pytest.raises(UserError, match=r"^Unknown option 'qqq': choose one of: .*warmup_steps"):
         methods.get("source-only").config(qqq=1)
     with pytest.raises(UserError, match="Unknown option 'rho'"):  # not an option of this method
         methods.get("dann").config(rho=0.1)
 
 
 def test_unknown_methods_suggest_the_nearest():
-    with pytest.raises(UserError, match="^Unknown method 'b3us': did you mean 'ba3us'"):
+    with pytest.raises(UserError, match=r"^Unknown method 'b3us': did you mean 'ba3us'"):
         methods.get("b3us")
-    with pytest.raises(UserError, match="^Unknown method 'qqq': choose one of: .*dann.*source-only"):
+    with pytest.raises(UserError, match=r"^Unknown method 'qqq': choose one of: .*dann.*source-only"):
         methods.get("qqq")
 
 

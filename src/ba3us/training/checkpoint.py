@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ba3us.errors import UserError
+from ba3us.errors import UserError, require
+
+_FORMAT = "ba3us run 1"
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -16,7 +19,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        torch.save(state, part)
+        torch.save({"format": _FORMAT, **state}, part)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
@@ -27,8 +30,17 @@ def load(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"There is no checkpoint at {path}: check the path, or start without resuming.")
     try:
-        return torch.load(path, weights_only=True, map_location="cpu")
+        with zipfile.ZipFile(path) as file:  # torch does not look at the checksums
+            if file.testzip() is not None:
+                raise zipfile.BadZipFile
+        state = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:
         raise UserError(
-            f"The checkpoint {path} can't be read ({type(error).__name__}): it is damaged."
+            f"The checkpoint {path} can't be read ({type(error).__name__}): it is damaged, "
+            "start without resuming."
         ) from error
+    require(
+        isinstance(state, dict) and state.get("format") == _FORMAT,
+        f"The file {path} is not a checkpoint of a run, or of another version: start without resuming.",
+    )
+    return state

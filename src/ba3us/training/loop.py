@@ -175,6 +175,11 @@ class Trainer:
         if first == 0 and self._resumed is None:
             self.method.begin_phase(self.module.network, phase)
         self._set_trained(phase)
+        require(
+            self.recipe.batch_size > 1 or not self.module.network.couples_samples,
+            "The batch_size is 1, but the network has batch norm, which needs rows to compare: "
+            "make it at least 2.",
+        )
         module = fabric.setup_module(self.module, _reapply_compile=False)
         optimizer: Any = fabric.setup_optimizers(self._optimizer(phase))
         evaluated = self._resumed is not None
