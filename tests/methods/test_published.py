@@ -1,0 +1,110 @@
+"""Published settings: chosen by protocol and task, under what makes a system, over nobody's options."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ba3us import methods
+from ba3us.errors import UserError
+from ba3us.methods.published import TASKS
+from ba3us.nn import Head, Network
+from ba3us.selection import summary
+from ba3us.training import RunConfig, fit
+from toys import CLASSES, WIDTH, blobs
+
+
+def test_without_a_protocol_all_methods_have_the_same_budget():
+    """Steps, rates and batches; a method's own weights and stages are its own."""
+    names = ("steps", "batch_size", "learning_rate", "weight_decay", "momentum", "backbone_scale")
+    ours = {e.name: tuple(getattr(e.config(), n) for n in names) for e in methods.entries()}
+    adversarial = ("adda", "cdan", "cdan+e", "cdan+transnorm", "san", "pada", "iwan", "iwan-original", "etn")
+    assert {ours[name] for name in adversarial} == {ours["ba3us"]}
+    assert all(getattr(methods.get(n).config(), "ramp_steps", None) is None for n in ours)
+
+
+@pytest.mark.parametrize(("protocol", "steps", "every", "rate", "beta"), [
+    ("office31", 2000, 200, 1e-3, 5.0),
+    ("office-home", 5000, 500, 1e-2, 1.0),
+    ("imagenet-caltech", 40000, 4000, 1e-2, 5.0),
+])  # fmt: skip
+def test_the_paper(protocol, steps, every, rate, beta):
+    config = methods.get("ba3us").config(protocol)
+    assert (config.steps, config.interval, config.learning_rate, config.beta) == (steps, every, rate, beta)
+    assert methods.get("baa").config(protocol).beta == 0.0  # what makes a system wins
+    assert methods.get("ba3us").config(protocol, beta=2.0).beta == 2.0  # and options win over all
+
+
+def test_padas_table_is_marked_as_tuned_on_target_labels():
+    entry = methods.get("pada")
+    assert all(published.oracle and published.note for published in entry.protocols.values())
+    config = entry.config("office-home", "Cl->Rw")
+    assert (config.learning_rate, config.refresh_every, config.tau, config.ramp_high) == (3e-3, 1000, 10, 0.5)
+    config = entry.config("office-home", "Rw->Pr")
+    assert (config.learning_rate, config.refresh_every, config.tau, config.ramp_high) == (1e-2, 500, 10, 1.0)
+    assert (entry.config().tau, entry.config().ramp_high) == (1.0, 1.0)
+
+
+def test_tasks_are_the_papers():
+    assert [len(TASKS[p]) for p in ("office31", "office-home", "imagenet-caltech")] == [6, 12, 2]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (("office-31",), "did you mean 'office31'"),
+    (("office31", "A->X"), "Unknown task 'A->X'"),
+])  # fmt: skip
+def test_unknown_protocols_and_tasks(arguments, sentence):
+    with pytest.raises(UserError, match=sentence):
+        methods.get("ba3us").config(*arguments)
+
+
+def test_a_method_without_published_settings_says_so(monkeypatch):
+    monkeypatch.delitem(methods.get("dann").protocols, "office31")
+    with pytest.raises(UserError, match="'dann' has no published settings for 'office31'"):
+        methods.get("dann").config("office31")
+
+
+# --- a pretrained classifier that is kept -------------------------------------------------------------------
+
+
+def kept(name, classifier, **options):
+    options = {"keep_classifier": True, "batch_size": 6, **options}
+    source, target, labels = blobs()
+    run = RunConfig(threads=1, log_every=1)
+    return fit(name, source, target, options=options, classifier=classifier, config=run), target, labels
+
+
+def test_source_only_with_a_kept_classifier_is_that_classifier():
+    classifier = nn.Linear(WIDTH, CLASSES)
+    result, target, labels = kept("source-only", classifier, protocol="imagenet-caltech", task="I->C")
+    x = target.batch(slice(None))
+    assert torch.equal(result.predict(target).logits, classifier(x))
+    assert torch.equal(result.predict(target).features, x)
+    accuracy = float((classifier(x).argmax(1).numpy() == labels).mean())
+    assert summary(result, labels) == {"last": accuracy, "min-entropy": accuracy, "oracle": accuracy}
+
+
+@pytest.mark.parametrize("name", ["pada", "san"])
+def test_partial_methods_keep_it_at_the_backbones_rate(name):
+    classifier = nn.Linear(WIDTH, CLASSES)
+    before = classifier.weight.detach().clone()
+    result, *_ = kept(name, classifier, steps=2, discriminator_hidden=4, gaussian_start=True, learning_rate=0.1)
+    network = result.module.network
+    assert network.classifier is classifier and isinstance(network.bottleneck, nn.Identity)
+    assert 0 < (classifier.weight - before).abs().max() < 0.1
+    assert next(g for g in result.recipe.groups if "network.classifier".startswith(g.prefix)).lr_scale == 0.1
+
+
+@pytest.mark.parametrize(("classifier", "sentence"), [
+    (None, "brought no pretrained classifier"),
+    (nn.Linear(WIDTH, CLASSES + 1), f"{WIDTH} features to {CLASSES + 1} classes"),
+])  # fmt: skip
+def test_a_classifier_that_does_not_fit(classifier, sentence):
+    with pytest.raises(UserError, match=sentence):
+        Network(nn.Identity(), WIDTH, CLASSES, Head(None, keep_classifier=True), classifier)
+
+
+def test_no_updates_only_with_a_kept_classifier():
+    with pytest.raises(UserError, match="'steps' is 0"):
+        methods.get("source-only").config(steps=0)
