@@ -62,7 +62,7 @@ def adversarial_case(file, j, dtype=torch.float64):
         rows(features, logits, slice(2 * b, None), file["labels_middle"][:k]),
     )
     coefficients = float(file[f"c{j}/coeff_grl"]), float(file[f"c{j}/coeff_entropy"])
-    loss = method.alignment(outputs, *coefficients)
+    loss = method.alignment(outputs, method.class_weights, *coefficients)
     loss.backward()
     return loss, features, logits, method
 
@@ -191,6 +191,7 @@ def trained(file, v, precision):
         xi=float(file["cfg/xi"]),
         discriminator_hidden=len(file["init/W1"]),
         discriminator_dropout=0.0,
+        trust="full",
         **rates,
         **stored,
     )

@@ -30,7 +30,7 @@ def step_outputs(width=5, b=6, t=6, k=2, seed=0, dtype=torch.float64):
 
 
 def made(name="ba3us", **options):
-    method = build(name, discriminator_dropout=0.0, **options)[1].double()
+    method = build(name, discriminator_dropout=0.0, trust="full", **options)[1].double()
     method.class_weights.copy_(torch.tensor([0.5, 0.3, 0.15, 0.05]))
     return method
 
@@ -118,7 +118,7 @@ def test_the_adversarial_gradient_through_the_entropy_weights_lowers_every_entro
     """methods.md, unit check: a small step against it makes every row surer, in all three domains."""
     outputs, method = step_outputs(), made()
     leaves = [d.logits for d in (outputs.source, outputs.target, outputs.borrowed)]
-    loss = method.alignment(outputs, reversal=1.0, entropy_reversal=reversal)
+    loss = method.alignment(outputs, method.class_weights, reversal=1.0, entropy_reversal=reversal)
     for logits, grad in zip(leaves, torch.autograd.grad(loss, leaves)):
         change = losses.entropy(logits - 1e-3 * grad / grad.norm()) - losses.entropy(logits)
         assert (change < 0).all()
@@ -128,17 +128,19 @@ def test_without_reversal_the_same_gradient_would_raise_entropy():
     """The control: it is the reversal that makes the hidden term an entropy minimisation."""
     outputs, method = step_outputs(), made()
     logits = outputs.target.logits
-    (grad,) = torch.autograd.grad(method.alignment(outputs, 1.0, -1.0), logits)
+    (grad,) = torch.autograd.grad(method.alignment(outputs, method.class_weights, 1.0, -1.0), logits)
     assert (losses.entropy(logits - 1e-3 * grad / grad.norm()) > losses.entropy(logits)).all()
-    (grad,) = torch.autograd.grad(method.alignment(outputs, 1.0, 0.0), logits)
+    (grad,) = torch.autograd.grad(method.alignment(outputs, method.class_weights, 1.0, 0.0), logits)
     assert not grad.any()
 
 
 def test_detached_entropy_weights_send_no_gradient_to_the_logits():
     outputs, method = step_outputs(), made(entropy_gradient="detached")
-    loss = method.alignment(outputs, 1.0, 1.0)
+    loss = method.alignment(outputs, method.class_weights, 1.0, 1.0)
     assert torch.autograd.grad(loss, outputs.target.logits, allow_unused=True)[0] is None
-    torch.testing.assert_close(loss, made().alignment(outputs, 1.0, 1.0))  # the value is the same
+    torch.testing.assert_close(
+        loss, made().alignment(outputs, method.class_weights, 1.0, 1.0)
+    )  # the value is the same
 
 
 def test_lambda_reverses_the_features_gradient_and_leaves_the_discriminators():
@@ -146,7 +148,7 @@ def test_lambda_reverses_the_features_gradient_and_leaves_the_discriminators():
     weights = list(method.discriminator.parameters())
 
     def grads(reversal):
-        loss = method.alignment(outputs, reversal, 0.5)
+        loss = method.alignment(outputs, method.class_weights, reversal, 0.5)
         return torch.autograd.grad(loss, [outputs.target.features, *weights])
 
     full, half = grads(1.0), grads(0.25)
@@ -173,7 +175,7 @@ def test_each_lambda_reaches_its_own_reversal():
     d_lambda, h_lambda = (method.figures(STEP)[k] for k in ("lambda", "lambda_entropy"))
     leaves = [outputs.target.features, outputs.target.logits]
     got = torch.autograd.grad(method.losses(outputs, STEP)["alignment"], leaves)
-    expected = torch.autograd.grad(method.alignment(outputs, 1.0, 1.0), leaves)
+    expected = torch.autograd.grad(method.alignment(outputs, method.class_weights, 1.0, 1.0), leaves)
     torch.testing.assert_close(got[0], d_lambda * expected[0])
     torch.testing.assert_close(got[1], h_lambda * expected[1])
 
@@ -243,7 +245,7 @@ def test_conditional_discriminator_sees_the_outer_product():
     outputs = step_outputs(k=0)
     seen = []
     method.discriminator[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    loss = method.alignment(outputs, 1.0, 0.0)
+    loss = method.alignment(outputs, method.class_weights, 1.0, 0.0)
     joint = torch.cat([outputs.source.features, outputs.target.features])
     p = torch.cat([outputs.source.logits, outputs.target.logits]).softmax(1)
     torch.testing.assert_close(seen[0], torch.einsum("nc,nd->ncd", p, joint).flatten(1))
@@ -257,7 +259,9 @@ def test_entropy_weights_can_be_switched_off():
     scores = method.discriminator(reverse_gradient(features, 1.0))
     truth = torch.cat([torch.ones(6), torch.zeros(6)]).double()
     expected = torch.nn.functional.binary_cross_entropy_with_logits(scores, truth)
-    torch.testing.assert_close(method.alignment(outputs, 1.0, 1.0), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        method.alignment(outputs, method.class_weights, 1.0, 1.0), expected, rtol=1e-6, atol=0
+    )
 
 
 def test_borrowed_count_follows_the_released_intervals():

@@ -41,6 +41,9 @@ class BA3USConfig(MethodConfig):
     `alpha`, `beta`, `xi` and `rho` are the paper's α, β, ξ and ρ0. `weight_source` puts the class weights m
     into cross-entropy and AUS, `weight_alignment` into the adversarial term. `entropy_gradient` says what
     becomes of the gradient that reaches the entropies through w(x): reversed by λ, as released, or cut.
+    `trust` says how far m is believed: "full" at once, as published, or "progress" (ours, the default), mixed
+    with the uniform weights in proportion to the progress, so that early, wrong estimates can't cut a present
+    class off; none: "full" with ``fidelity="paper"``, else "progress".
     `conditional` shows D the product of p and f, plain or randomly projected (`product`).
     ``fidelity="paper"`` follows the printed formulas where the released code differs (docs/fidelity.md).
     """
@@ -53,6 +56,7 @@ class BA3USConfig(MethodConfig):
     weight_alignment: bool = True
     entropy_weights: bool = True
     entropy_gradient: Literal["reversed", "detached"] = "reversed"
+    trust: Literal["progress", "full"] | None = None
     conditional: bool = False
     product: Product = "plain"
     discriminator_hidden: int = 1024
@@ -68,6 +72,7 @@ class BA3USConfig(MethodConfig):
         self.check(
             "entropy_gradient", self.entropy_gradient in ("reversed", "detached"), "'reversed' or 'detached'"
         )
+        self.check("trust", self.trust in (None, "progress", "full"), "'progress' or 'full'")
         self.check("product", self.product in ("auto", "plain", "random"), "'auto', 'plain' or 'random'")
         self.check("discriminator_hidden", self.discriminator_hidden >= 1, "at least 1")
         self.check("discriminator_dropout", 0 <= self.discriminator_dropout < 1, "in [0, 1)")
@@ -82,7 +87,10 @@ _CLOSED = "Full target, no class weights; the paper gives no settings, so the pa
 _UNWEIGHTED: dict[str, Any] = {"weight_source": False, "weight_alignment": False}
 _BETA = {"office31": 5.0, "office-home": 1.0, "imagenet-caltech": 5.0}
 _register = functools.partial(
-    register, protocols={name: Published({**BUDGET[name], "beta": beta}) for name, beta in _BETA.items()}
+    register,
+    protocols={
+        name: Published({**BUDGET[name], "beta": beta, "trust": "full"}) for name, beta in _BETA.items()
+    },
 )
 
 
@@ -157,23 +165,24 @@ class BA3US(Method):
         """The terms of Eq. 7; λ sits in the gradient reversal."""
         c, source, target = self.config, outputs.source, outputs.target
         assert source.labels is not None
-        m = self._sample_weights(source, c.weight_source)
+        m = self._believed(step)
+        m_source = self._of_rows(m, source, c.weight_source)
         terms = {
             # L_cls^w (Eq. 4)
-            "classification": losses.weighted_cross_entropy(source.logits, source.labels, m, c.fidelity),
+            "classification": losses.weighted_cross_entropy(source.logits, source.labels, m_source, c.fidelity),
             # λ L_adv^ba (Eq. 5)
-            "alignment": self.alignment(outputs, *self._lambdas(step)),
+            "alignment": self.alignment(outputs, m, *self._lambdas(step)),
             # α L_ent (Eq. 3)
             "entropy": c.alpha * losses.entropy(target.logits).mean(),
         }
         if c.beta:
             # β L_wce^w (Eq. 6)
             terms["uncertainty"] = c.beta * losses.complement_entropy(
-                source.logits, source.labels, m, c.xi, c.fidelity
+                source.logits, source.labels, m_source, c.xi, c.fidelity
             )
         return terms
 
-    def alignment(self, outputs: Outputs, reversal: float, entropy_reversal: float) -> Tensor:
+    def alignment(self, outputs: Outputs, m: Tensor, reversal: float, entropy_reversal: float) -> Tensor:
         """L_adv^ba (Eq. 5), or L_adv^e (Eq. 2) where nothing is borrowed and m is left out."""
         c, domains = self.config, (outputs.source, outputs.target, outputs.borrowed)
         sizes = [len(d.features) for d in domains]
@@ -187,9 +196,9 @@ class BA3US(Method):
             d_source,
             d_target,
             d_borrowed,
-            w_source * self._sample_weights(outputs.source, c.weight_alignment),
+            w_source * self._of_rows(m, outputs.source, c.weight_alignment),
             w_target,
-            w_borrowed * self._sample_weights(outputs.borrowed, c.weight_alignment),
+            w_borrowed * self._of_rows(m, outputs.borrowed, c.weight_alignment),
             c.fidelity,
         )
 
@@ -206,10 +215,17 @@ class BA3US(Method):
         h = h.detach() if self.config.entropy_gradient == "detached" else reverse_gradient(h, reversal)
         return losses.entropy_weights(h)
 
-    def _sample_weights(self, domain: DomainOutputs, weighted: bool) -> Tensor:
+    def _believed(self, step: Step) -> Tensor:
+        """m, or its mixture with the uniform weights while it is not trusted yet."""
+        c = self.config
+        if (c.trust or ("full" if c.fidelity == "paper" else "progress")) == "full":
+            return self.class_weights
+        return torch.full_like(self.class_weights, 1 / self.num_classes).lerp(self.class_weights, step.progress)
+
+    def _of_rows(self, m: Tensor, domain: DomainOutputs, weighted: bool) -> Tensor:
         """m(y) per source row, or ones. As printed, a weighted mean over n_s wants m of mean 1."""
         assert domain.labels is not None
         if not weighted:
             return torch.ones_like(domain.logits[:, 0])
         scale = self.num_classes if self.config.fidelity == "paper" else 1
-        return scale * self.class_weights[domain.labels]
+        return scale * m[domain.labels]
