@@ -14,7 +14,9 @@ PRESENT = (0, 1, 2, 3, 4)  # the target's classes; a user would not know them
 
 
 def mnist_to_digits() -> tuple[Source, Target, np.ndarray]:
-    """MNIST-5k (ten classes) → scikit-learn's digits 0–4, as 16×16 grey images in [0, 1].
+    """MNIST-5k (ten classes) → scikit-learn's digits 0–4, as 16×16 grey images.
+
+    Every image is brought to mean 0 and deviation 1, so that ink and blur differ but contrast does not.
 
     Returns the source, the unlabelled target, and the target's labels for scoring afterwards.
     """
@@ -28,4 +30,6 @@ def mnist_to_digits() -> tuple[Source, Target, np.ndarray]:
 
 def _resized(images: np.ndarray, size: int = 16) -> np.ndarray:
     x = torch.as_tensor(images, dtype=torch.float32)[:, None]
-    return F.interpolate(x, (size, size), mode="bilinear", antialias=True).numpy()
+    x = F.interpolate(x, (size, size), mode="bilinear", antialias=True)
+    axes = (1, 2, 3)
+    return ((x - x.mean(axes, keepdim=True)) / x.std(axes, keepdim=True)).numpy()
