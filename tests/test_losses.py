@@ -332,6 +332,18 @@ def test_half_precision_is_raised_to_float32(dtype, autocast):
         torch.testing.assert_close(value, call(logits.float(), weights.float(), d.float()), rtol=0, atol=0)
 
 
+def test_matrix_products_inside_a_loss_are_float32_under_autocast():
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
+
+    @losses.full_precision
+    def gram(x):
+        return x @ x.T
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = gram(x)
+    assert torch.equal(value, x @ x.T) and not torch.equal(value, (x @ x.T).bfloat16().float())
+
+
 def test_losses_leave_autocast_as_it_was():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         losses.entropy(torch.zeros(2, 3))
