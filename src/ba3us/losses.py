@@ -204,6 +204,12 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
 
 
 @full_precision
+def disagreement(logits: Tensor, other: Tensor) -> Tensor:
+    """TWINs: mean over rows of Σ_c |p_c - p'_c| between two networks' predictions, in [0, 2]."""
+    return (logits.softmax(dim=1) - other.softmax(dim=1)).abs().sum(dim=1).mean()
+
+
+@full_precision
 def gaussian_kernels(
     x: Tensor, bandwidth: float | None = None, octaves: tuple[int, ...] = (-2, -1, 0, 1, 2)
 ) -> Tensor:

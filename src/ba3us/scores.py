@@ -34,6 +34,20 @@ def effective_classes(weights: Tensor) -> float:
     return float(torch.exp(-torch.special.xlogy(p, p).sum()))
 
 
+def otsu_threshold(values: Tensor) -> float:
+    """Otsu's threshold: values above it and the rest are the two groups whose means lie farthest apart.
+
+    Farthest in between-group variance. Where all values are the same there is one group: -inf.
+    """
+    ordered = values.double().sort().values
+    if ordered[0] == ordered[-1]:
+        return -math.inf
+    n, total = len(ordered), ordered.cumsum(dim=0)
+    low = torch.arange(1, n, device=ordered.device)
+    gap = total[:-1] / low - (total[-1] - total[:-1]) / (n - low)
+    return float(ordered[int((low * (n - low) * gap**2).argmax())])
+
+
 def entropy_score(logits: Tensor) -> float:
     """Minus the exact mean entropy; larger is surer."""
     return -float(_exact_entropy(logits).mean())

@@ -66,7 +66,6 @@ def _info(title: str) -> MethodInfo:
         reference="Xu et al., Larger Norm More Transferable: An Adaptive Feature Norm Approach, ICCV 2019",
         setting="both",
         fidelity="faithful",
-        needs=("batch norm",),
         note="The published rate is 1e-3, constant; without a protocol it is that of all methods here.",
     )
 

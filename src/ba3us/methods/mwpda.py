@@ -1,0 +1,90 @@
+"""MWPDA: weights of source classes, split into shared and outlier ones, times weights of samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ba3us import losses, scores
+from ba3us.methods.base import DomainOutputs, MethodInfo, Outputs, Step
+from ba3us.methods.parts import AdversarialConfig, ClassWeighted, domain_scores, sample_weights, source_risk
+from ba3us.methods.registry import register
+from ba3us.nn import Network, reverse_gradient
+from ba3us.nn.network import xavier
+
+_EPS = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class MWPDAConfig(AdversarialConfig):
+    """Settings of MWPDA.
+
+    Weights of outlier classes are multiplied by `outlier_scale`; `entropy_weight` weighs the target entropy.
+    """
+
+    outlier_scale: float = 0.1
+    entropy_weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("outlier_scale", "entropy_weight"):
+            self.check(name, getattr(self, name) >= 0, "0 or more")
+
+
+@register(
+    "mwpda",
+    MethodInfo(
+        title="MWPDA",
+        reference="Hu et al., Multi-Weight Partial Domain Adaptation, BMVC 2019",
+        setting="partial",
+        fidelity="reconstruction",
+        note="From the abstract. Ours: the scale of outlier classes, the classifier of shared samples (one "
+        "hidden layer), how the weights are normalised, all coefficients.",
+    ),
+)
+class MWPDA(ClassWeighted):
+    """min_{F,G} max_D  CE and L_adv under weights v(y)·r(x), with target entropy; S learns what is shared."""
+
+    Config = MWPDAConfig
+    config: MWPDAConfig
+    shared: Tensor
+
+    def __init__(self, config: MWPDAConfig, network: Network) -> None:
+        super().__init__(config, network)
+        self.discriminator = config.discriminator(network.feature_dim)
+        hidden = config.discriminator_hidden
+        self.sharing = nn.Sequential(nn.Linear(network.feature_dim, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+        self.sharing.apply(xavier)
+        self.register_buffer("shared", torch.ones(network.num_classes))
+
+    def refresh(self, target: DomainOutputs) -> None:
+        """v: mean predictions, the largest 1; those below Otsu's threshold are outliers and lowered."""
+        super().refresh(target)
+        self.shared.copy_(self.class_weights > scores.otsu_threshold(self.class_weights))
+        self.class_weights.mul_(torch.where(self.shared > 0, 1.0, self.config.outlier_scale))
+
+    def figures(self, step: Step) -> dict[str, float]:
+        """λ, and how many classes are held to be shared."""
+        return {"lambda": self.config.reversal(step), "shared_classes": float(self.shared.sum())}
+
+    def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
+        """Weighted cross-entropy and domain loss, target entropy, and the classifier of shared samples."""
+        c, source, target = self.config, outputs.source, outputs.target
+        seems_shared = self.sharing(source.features.detach()).squeeze(1)
+        # v·r, of mean 1
+        weights = self.class_weights[source.labels] * sample_weights(-seems_shared, _EPS)
+        weights = weights / weights.mean().clamp(min=torch.finfo(weights.dtype).tiny)
+        features = (reverse_gradient(d.features, c.reversal(step)) for d in (source, target))
+        d_source, d_target = domain_scores(self.discriminator, *features)
+        sharing = torch.where(
+            self.shared[source.labels] > 0,
+            losses.domain_loss(seems_shared, 1.0),
+            losses.domain_loss(seems_shared, 0.0),
+        )
+        return source_risk(source, c, weights) | {
+            "alignment": losses.adversarial_loss(d_source, d_target, weights),
+            "entropy": c.entropy_weight * losses.entropy(target.logits).mean(),
+            "sharing": sharing.mean(),
+        }
