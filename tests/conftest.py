@@ -30,3 +30,12 @@ def golden(request: pytest.FixtureRequest):
             return {key: file[key] for key in file.files}
 
     return load
+
+
+@pytest.fixture(scope="session")
+def photos() -> Path:
+    """The folder of real photos beside the project, if it is there."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not (folder / "office_caltech10").is_dir():
+        pytest.skip("the real photos (../shared/data) are not here")
+    return folder

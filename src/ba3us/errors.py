@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class UserError(ValueError):
@@ -24,3 +26,11 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     known = sorted(choices)
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(known)}."
+
+
+def optional_import(module: str, extra: str) -> Any:
+    """Import a package that only one of ba3us's extras brings; :class:`UserError` if it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(f"This needs the package {error.name}: pip install 'ba3us[{extra}]'.") from error

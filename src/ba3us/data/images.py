@@ -1,0 +1,225 @@
+"""Lists of images: a folder of class folders, a flat or nested folder, or the field's list files."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ba3us.errors import UserError, require
+
+SUFFIXES = {
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
+    ".jp2", ".avif", ".ico", ".tga",
+}  # fmt: skip
+_MOST_CLASSES = 1_000_000  # a larger label is a mistake, and a name per class would fill the memory
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file or folder that was left out, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """Images on disk, not yet opened.
+
+    Attributes
+    ----------
+    root : Path
+        Where relative paths start.
+    paths : list of str
+        One per image, relative to `root` (or absolute, if a list file says so).
+    labels : int64 array or None
+        0 … C-1, or None for unlabelled images.
+    class_names : list of str or None
+        By label; None for unlabelled images.
+    skipped : list of Skipped
+        What was seen while listing and left out.
+    """
+
+    root: Path
+    paths: list[str]
+    labels: np.ndarray | None = None
+    class_names: list[str] | None = None
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def file(self, row: int) -> Path:
+        """Where image `row` lies."""
+        return self.root / self.paths[row]
+
+
+def read_images(
+    path: str | Path,
+    *,
+    root: str | Path | None = None,
+    labelled: bool | None = None,
+    class_names: Sequence[str] | None = None,
+) -> ImageList:
+    """The images of a folder or of a list file.
+
+    A folder whose images lie in subfolders is labelled: one class per direct subfolder, in alphabetical
+    order, however deep the images lie in it; names that differ only in case are two classes.
+    A folder with images and no subfolders is unlabelled. A list file holds ``path label`` (or just
+    ``path``) on each line.
+
+    Parameters
+    ----------
+    path : path
+        A folder, or a list file.
+    root : path, optional
+        Where the paths of a list file start; by default the folder that the list file is in.
+    labelled : bool, optional
+        False: take all images, however nested, and no labels. True: insist on labels. By default whatever
+        is there.
+    class_names : sequence of str, optional
+        Names by label for a list file; by default the folder names, where each label has one of its own.
+    """
+    path = Path(path)
+    require(path.exists(), f"There is no folder or list file {path}: check the path.")
+    if path.is_dir():
+        require(root is None, f"--root is for list files, but {path} is a folder: leave it out.")
+        images = _read_folder(path, labelled)
+    else:
+        images = _read_list(path, path.parent if root is None else Path(root), labelled, class_names)
+    if not images.paths:
+        because = f"; the first of {len(images.skipped)} skipped: {images.skipped[0]}" if images.skipped else ""
+        raise UserError(f"No image is in {path}{because}: give a folder or a list file of images.")
+    return images
+
+
+def read_class_names(path: str | Path) -> list[str]:
+    """Class names, one per line, in the order of the labels."""
+    names = _lines(Path(path))
+    require(bool(names), f"The file {path} holds no class names: write one per line.")
+    return names
+
+
+def _read_folder(folder: Path, labelled: bool | None) -> ImageList:
+    skipped: list[Skipped] = []
+    files = sorted(_walk(folder, skipped))
+    inside = any("/" in name for name in files)
+    if labelled or (labelled is None and inside):
+        require(
+            inside, f"The images of {folder} lie in no class folders: make one subfolder per class for labels."
+        )
+        skipped += [Skipped(name, "lies outside the class folders") for name in files if "/" not in name]
+        files = [name for name in files if "/" in name]
+        class_names = sorted({name.split("/")[0] for name in files})
+        number = {name: label for label, name in enumerate(class_names)}
+        labels = np.array([number[name.split("/")[0]] for name in files], dtype=np.int64)
+        return ImageList(folder, files, labels, class_names, skipped + _empty_classes(folder, class_names))
+    return ImageList(folder, files, skipped=skipped)
+
+
+def _walk(root: Path, skipped: list[Skipped]) -> Iterator[str]:
+    """Paths of image files below `root`, following links but not in circles."""
+
+    def unreadable(error: OSError) -> None:
+        where = os.path.relpath(error.filename, root) if error.filename else str(root)
+        skipped.append(Skipped(where, f"the folder can't be read ({error.strerror})"))
+
+    above: dict[str, frozenset[str]] = {}  # folder → where it and all above it really are
+    for folder, folders, names in os.walk(root, followlinks=True, onerror=unreadable):
+        real = os.path.realpath(folder)
+        parents = above.get(os.path.dirname(folder), frozenset())
+        if real in parents:
+            folders.clear()
+            skipped.append(Skipped(os.path.relpath(folder, root), "a link back to a folder above it"))
+            continue
+        above[folder] = parents | {real}
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            shown = os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
+            suffix = os.path.splitext(name)[1].lower()
+            if name.startswith(".") or name in ("Thumbs.db", "desktop.ini"):
+                continue
+            if suffix in SUFFIXES or not suffix:
+                yield shown
+            else:
+                skipped.append(Skipped(shown, f"not an image file ({suffix})"))
+
+
+def _empty_classes(folder: Path, class_names: list[str]) -> list[Skipped]:
+    folders = [entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
+    return [Skipped(name, "a class folder without images") for name in sorted(set(folders) - set(class_names))]
+
+
+def _read_list(path: Path, root: Path, labelled: bool | None, class_names: Sequence[str] | None) -> ImageList:
+    require(
+        root.is_dir(), f"The root {root} is not a folder: give the one that the paths of {path} start from."
+    )
+    lines = _lines(path)
+    if labelled is False:
+        return ImageList(root, _found([_split(line)[0] for line in lines], root, path))
+    rows = [_split(line) for line in lines]
+    without = [number for number, (_, label) in enumerate(rows, start=1) if label is None]
+    if without and len(without) == len(rows) and labelled is None:
+        return ImageList(root, _found([name for name, _ in rows], root, path))
+    if without:
+        raise UserError(
+            f"{path} has no label in row {without[0]} ({lines[without[0] - 1]!r}): "
+            f"write 'path label' on each line."
+        )
+    for number, (_, label) in enumerate(rows, start=1):
+        require(
+            label is not None and label < _MOST_CLASSES,
+            f"{path} has the label {label} in row {number}: number the classes 0, 1, 2, …",
+        )
+    names = _found([name for name, _ in rows], root, path)
+    labels = np.array([label for _, label in rows], dtype=np.int64)
+    if class_names is None:
+        return ImageList(root, names, labels, _folder_names(names, labels))
+    require(
+        len(class_names) > labels.max(),
+        f"{path} has labels up to {labels.max()} but {len(class_names)} class names: give one name per label.",
+    )
+    return ImageList(root, names, labels, list(class_names))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    except OSError as error:
+        raise UserError(f"{path} can't be read ({error.strerror}): check the file.") from error
+    require("\0" not in text, f"{path} is not a text file: give a list file with 'path label' on each line.")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _split(line: str) -> tuple[str, int | None]:
+    """``path label`` → (path, label); names may hold blanks, a line without a label gives None."""
+    name, _, last = line.rpartition(" ") if " " in line else line.rpartition("\t")
+    return (name.strip(), int(last)) if name and last.isdecimal() else (line, None)
+
+
+def _found(names: list[str], root: Path, path: Path) -> list[str]:
+    """The names as they are, if at least one file is there; a wrong root would otherwise skip them all."""
+    if names and not any((root / name).exists() for name in names):
+        raise UserError(
+            f"None of the {len(names)} images of {path} is under {root} (the first is {names[0]!r}): "
+            f"give the folder that the paths start from (--root)."
+        )
+    return names
+
+
+def _folder_names(names: list[str], labels: np.ndarray) -> list[str]:
+    """Names by label: the folder, if every label has one folder name of its own; else the label as text."""
+    folders = defaultdict(set)
+    for name, label in zip(names, labels.tolist()):
+        folders[label].add(Path(name).parent.name)
+    single = [next(iter(found)) for found in folders.values() if len(found) == 1]
+    one_to_one = len(set(single)) == len(folders) and all(single)
+    return [
+        next(iter(folders[label])) if one_to_one and label in folders else str(label)
+        for label in range(int(labels.max()) + 1)
+    ]

