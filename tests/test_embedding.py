@@ -199,3 +199,32 @@ def test_real_backbone_on_generated_images(folder):
     alone = embed(images, backbone, workers=1, batch_size=1).content.features
     assert together.shape == (10, 1280)
     np.testing.assert_allclose(together, alone, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.usefixtures("offered")
+def test_command(folder, tmp_path):
+    from typer.testing import CliRunner
+
+    from ba3us.cli import app
+
+    run = CliRunner().invoke(app, ["embed", str(folder), "--out", str(tmp_path / "f.npz"), "--json"])
+    assert run.exit_code == 0, run.output
+    summary = json.loads(run.stdout)
+    assert summary["images"] == 10 and summary["classes"] == 2
+    assert len(read_features(tmp_path / "f.npz").features) == 10
+    people = CliRunner().invoke(app, ["embed", str(folder), "--out", str(tmp_path / "g.npz"), "--unlabelled"])
+    assert people.exit_code == 0 and "images" in people.stdout
+    assert read_features(tmp_path / "g.npz").labels is None
+
+
+def test_command_says_what_is_wrong(tmp_path, capsys, monkeypatch):
+    from ba3us.cli import main
+
+    monkeypatch.setattr(
+        "sys.argv", ["ba3us", "embed", str(tmp_path / "none"), "--out", str(tmp_path / "f.npz")]
+    )
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert "no folder or list file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
