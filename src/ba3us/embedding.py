@@ -55,10 +55,10 @@ def embed(
     backbone : Backbone
         From :func:`ba3us.nn.backbones.create_backbone`; it is put into eval mode.
     batch_size : int, optional
-        By default 8 on a CPU, whose caches like it small, and 128 on a GPU.
+        By default 8 on a CPU and 128 on a GPU.
     workers : int, optional
-        Threads that decode, and on a CPU also run the backbone on batches of their own, which is faster
-        there than one batch on all cores; by default one per core, at most 16.
+        Threads that decode, and on a CPU also run the backbone on batches of their own, so that no core
+        waits for another within an operation; by default one per core, at most 16.
     precision : {"auto", "float32", "bfloat16"}
         "auto" takes bfloat16 where the processor computes in it and the first batch comes out the same
         (cosine at least 0.999 for every image).
@@ -248,7 +248,7 @@ def _cores() -> int:
 
 
 def _bfloat16_is_native(device: torch.device) -> bool:
-    """Whether the processor has instructions for bfloat16; elsewhere it is emulated and slower."""
+    """Whether the processor has instructions for bfloat16; elsewhere it is emulated."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device)[0] >= 8
     capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # newer than our oldest torch
