@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 MOST_PIXELS = 90_000_000  # larger ones could fill the memory; JPEGs are measured after shrinking
 _ORIENTATION = 0x0112  # the EXIF tag
-# The JPEG decoder may shrink an image to no less than this many times the wanted side. Estimated on 27 photos of
-# 1000 px, brought to smaller sides and back up: at 3.1 times, EfficientNet-Lite0's features keep a mean cosine of
-# 0.9995 (lowest 0.9977) to those of whole decoding; at 2 times 0.9975 (0.990). No photo over 1536 px was at hand.
+# The JPEG decoder may shrink an image to no less than this many times the wanted side. Estimated on 27 photos
+# of 1000 px, brought to smaller sides and back up: at 3.1 times, EfficientNet-Lite0's features keep a mean
+# cosine of 0.9995 (lowest 0.9977) to those of whole decoding; at 2 times 0.9975 (0.990).
 _DRAFT = 3
 
 A = TypeVar("A")
