@@ -6,10 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 
 settings.register_profile("repeatable", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Layers and tensors that a test draws without a generator are the same in every run."""
+    torch.manual_seed(0)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
