@@ -15,7 +15,7 @@ from ba3us.errors import UserError
 
 app = typer.Typer(
     name="ba3us",
-    help="Partial domain adaptation: adapt a classifier to a target that holds only some of the source's classes.",
+    help="Partial domain adaptation: for a target that holds only some of the source's classes.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -71,9 +71,10 @@ def methods(json: Json = False) -> None:
         }
         for e in registry.entries()
     ]
-    table = Table("name", "title", "setting", "fidelity", "needs", "reference", title="Methods")
+    columns = ("name", "title", "setting", "fidelity", "needs")
+    table = Table(*columns, title="Methods", caption="References and notes: docs/methods.md, or --json.")
     for row in rows:
-        table.add_row(*(", ".join(v) if isinstance(v, list) else v for k, v in row.items() if k != "note"))
+        table.add_row(*(", ".join(row[c]) if c == "needs" else str(row[c]) for c in columns))
     show(rows, json, table)
 
 
@@ -113,6 +114,38 @@ def embed(
         if value is not None:
             table.add_row(key.replace("_", " "), str(value))
     show(summary, json, table)
+
+
+@app.command()
+def bench(
+    protocol: Annotated[Path, typer.Argument(help="A YAML protocol (protocols/ has some).")],
+    features: Annotated[Path | None, typer.Option(help="Folder of the feature files.")] = None,
+    methods: Annotated[
+        str, typer.Option(help="Names, comma-separated, or 'all'.")
+    ] = "source-only,e-dann,ba3us",
+    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
+    steps: Annotated[int | None, typer.Option(help="Updates of every run.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="name=value for the methods.")] = None,
+    label: Annotated[str, typer.Option(help="Row name in tables; {method} is replaced.")] = "{method}",
+    out: Annotated[Path, typer.Option(help="Results, one JSON line per run; finished runs are kept.")] = Path(
+        "runs/bench.jsonl"
+    ),
+    workers: Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """Run methods × tasks × seeds of a protocol on ready features; tables of last, min-entropy and oracle."""
+    from ba3us import bench as benches
+
+    read = benches.read_protocol(protocol, features)
+    options = benches.parse_settings(settings or ()) | ({} if steps is None else {"steps": steps})
+    todo = benches.jobs(read, benches.chosen_methods(methods), seeds, options, label)
+    rows = benches.run(read, todo, out, workers, quiet=json)
+    if json:
+        show(rows.to_dict(orient="records"), json)
+    else:
+        print(f"## {read.name}\n")
+        print(benches.markdown(benches.summarise(rows)), end="\n\n")
+        print(benches.markdown(benches.overview(rows)))
 
 
 if __name__ == "__main__":
