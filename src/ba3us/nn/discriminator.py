@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ba3us import losses
+from ba3us.nn.dropout import Dropout
 from ba3us.nn.network import xavier
 
 Product = Literal["auto", "plain", "random"]
@@ -25,10 +26,10 @@ class Perceptron(nn.Sequential):
         super().__init__(
             nn.Linear(in_features, hidden),
             nn.ReLU(inplace=True),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(hidden, hidden),
             nn.ReLU(inplace=True),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(hidden, out_features),
         )
         self.apply(xavier)

@@ -1,0 +1,38 @@
+"""The cheap dropout has the distribution of the usual one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ba3us.nn.dropout import Dropout
+
+
+@pytest.mark.parametrize("p", [0.5, 0.25, 0.1, 0.9])
+def test_rate_scale_and_independence(p):
+    torch.manual_seed(0)
+    x = torch.ones(400, 501)
+    y = Dropout(p)(x)
+    kept = (y != 0).double()
+    n = kept.numel()
+    assert abs(float(kept.mean()) - (1 - p)) < 5 * (p * (1 - p) / n) ** 0.5
+    torch.testing.assert_close(y[y != 0], torch.full((int(kept.sum()),), 1 / (1 - p)))
+    for lag in (1, 3, 4, 8):  # neighbours cut out of one word are independent
+        flat = kept.flatten() - kept.mean()
+        correlation = float((flat[lag:] * flat[:-lag]).mean() / flat.var())
+        assert abs(correlation) < 5 / n**0.5
+
+
+def test_eval_zero_rate_seed_and_gradient():
+    x = torch.randn(7, 5, requires_grad=True)
+    layer = Dropout(0.5)
+    torch.manual_seed(1)
+    first = layer(x)
+    torch.manual_seed(1)
+    torch.testing.assert_close(first, layer(x), rtol=0, atol=0)
+    first.sum().backward()
+    torch.testing.assert_close(x.grad, (first != 0) * 2.0)
+    assert layer.eval()(x) is not None
+    torch.testing.assert_close(layer(x), x)
+    torch.testing.assert_close(Dropout(0.0)(x), x)
+    assert Dropout(0.5)(x.double()).dtype == torch.float64
