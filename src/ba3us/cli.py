@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 def main() -> None:
     """Entry point: bad input is one sentence on the standard error and exit code 2."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that temporary files are removed
     try:
         app()
     except UserError as error:
@@ -38,7 +40,7 @@ def show(payload: Any, json: bool, table: Table | None = None) -> None:
     if json:
         print(jsonlib.dumps(payload, ensure_ascii=False, indent=2))
     elif table is not None:
-        Console().print(table)
+        Console(markup=False, emoji=False).print(table)  # names of files and classes are shown as they are
 
 
 @app.command()
@@ -55,9 +57,75 @@ def demo(
 
 
 @app.command()
-def methods(json: Json = False) -> None:
+def adapt(
+    source: Annotated[Path, typer.Argument(help="Labelled features: .npz, or .npy with --labels.")],
+    target: Annotated[Path, typer.Argument(help="Unlabelled features: .npz or .npy.")],
+    out: Annotated[Path, typer.Option(help="The run directory to write.")],
+    method: Annotated[str, typer.Option(help="A name that 'ba3us methods' lists.")] = "ba3us",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="name=value for the method.")] = None,
+    steps: Annotated[int, typer.Option(help="Updates of the network.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of initial weights, batches and dropout.")] = 0,
+    labels: Annotated[Path | None, typer.Option(help="The source's labels, .npy.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; results depend on them.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    json: Json = False,
+) -> None:
+    """Adapt a classifier to a target; writes the model, predictions and which classes are present."""
+    from ba3us import runs
+    from ba3us.methods.options import parse_options
+
+    summary = runs.adapt(
+        source,
+        target,
+        out,
+        labels=labels,
+        overwrite=overwrite,
+        method=method,
+        steps=steps,
+        options=parse_options(settings or ()),
+        seed=seed,
+        threads=threads,
+        verbose=not json,
+    )
+    counts = len(summary["classes_present"]), len(summary["classes"])
+    title = f"{summary['run']}: {counts[0]} of {counts[1]} classes are present"
+    table = Table("class", "share of predictions", "mean probability", title=title)
+    for row in sorted(summary["classes"], key=lambda row: -row["share"]):
+        if row["present"]:
+            table.add_row(str(row["class"]), f"{row['share']:.1%}", f"{row['mean_probability']:.1%}")
+    show(summary, json, table)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="A folder that 'ba3us adapt' wrote.")],
+    data: Annotated[Path, typer.Argument(help="Features: .npz or .npy.")],
+    csv: Annotated[Path, typer.Option("--csv", help="Where to write: row or path, class, probability.")],
+    json: Json = False,
+) -> None:
+    """Predict more data with the model of a run."""
+    from ba3us import runs
+
+    summary = runs.predict(run, data, csv)
+    table = Table("class", "rows", title=f"{summary['rows']} predictions in {summary['csv']}")
+    for row in sorted(summary["predicted"], key=lambda row: -row["rows"]):
+        table.add_row(str(row["class"]), str(row["rows"]))
+    show(summary, json, table)
+
+
+@app.command()
+def methods(
+    json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation page.")] = False,
+) -> None:
     """List the methods: what they are, how faithful, and what they need."""
     from ba3us import methods as registry
+
+    if markdown:
+        from ba3us.report import methods_page
+
+        print(methods_page(), end="")
+        return
 
     rows = [
         {

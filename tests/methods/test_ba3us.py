@@ -44,15 +44,15 @@ def test_the_table_of_the_family():
     }
     assert seen == {
         "e-dann": (0.0, True, False, 0.0, False),
-        "aus": (0.0, True, False, 5.0, False),
+        "aus": (0.0, True, False, 1.0, False),
         "baa": (0.25, True, True, 0.0, False),
-        "ba3us": (0.25, True, True, 5.0, False),
+        "ba3us": (0.25, True, True, 1.0, False),
         "baa+cdan": (0.25, True, True, 0.0, True),
-        "ba3us+cdan": (0.25, True, True, 5.0, True),
+        "ba3us+cdan": (0.25, True, True, 1.0, True),
         "baa-closed": (0.25, False, False, 0.0, False),
-        "ba3us-closed": (0.25, False, False, 5.0, False),
+        "ba3us-closed": (0.25, False, False, 1.0, False),
         "baa+cdan-closed": (0.25, False, False, 0.0, True),
-        "ba3us+cdan-closed": (0.25, False, False, 5.0, True),
+        "ba3us+cdan-closed": (0.25, False, False, 1.0, True),
     }
 
 

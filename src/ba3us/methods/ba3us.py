@@ -49,7 +49,7 @@ class BA3USConfig(MethodConfig):
     """
 
     alpha: float = 0.1
-    beta: float = 5.0
+    beta: float = 1.0
     xi: float = 1.0
     rho: float = 0.25
     weight_source: bool = True
