@@ -141,15 +141,19 @@ def bare_products() -> Callable[[int], None]:
 
 
 def skada_dann() -> Callable[[int], None] | None:
-    """(d) skada's DANN on the same batch, networks and optimiser."""
+    """(d) skada's DANN on the same batch, networks and optimiser (None where skada or skorch is missing)."""
     try:
-        from skada.deep.dann import DANNLoss, DomainAdversarialLoss  # noqa: F401
+        from skada.deep import DANN
     except ImportError:
         return None
-    from skada.deep import DANN
-
     source, labels, target = data()
     network, method = build("dann")
+    counts = [0]
+
+    class CountingSGD(torch.optim.SGD):
+        def step(self, closure=None):
+            counts[0] += 1
+            return super().step(closure)
 
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -159,35 +163,36 @@ def skada_dann() -> Callable[[int], None] | None:
         def forward(self, x, sample_weight=None):
             return self.classifier(self.feature_layer(x))
 
-    class Logits(nn.Module):
+    class Probability(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = method.discriminator
+            self.logits = method.discriminator
 
         def forward(self, x):
-            return torch.sigmoid(self.inner(x)).reshape(-1, 1)
+            return torch.sigmoid(self.logits(x))
 
     x = np.concatenate([source, target])
-    y = np.concatenate([labels, -np.ones(len(target), dtype=int)]).astype(np.int64)
-    sample_domain = np.concatenate([np.ones(len(source), dtype=int), -2 * np.ones(len(target), dtype=int)])
+    y = np.concatenate([labels, np.full(len(target), -1)]).astype(np.int64)
+    domain = np.concatenate([np.full(len(source), 1), np.full(len(target), -2)])
 
     def run(steps: int) -> None:
-        per_epoch = min(len(source), len(target)) // BATCH
-        net = DANN(
+        counts[0] = 0
+        model = DANN(
             Net(),
             layer_name="feature_layer",
-            domain_classifier=Logits(),
-            batch_size=2 * BATCH,
-            max_epochs=max(1, round(steps / per_epoch)),
+            domain_classifier=Probability(),
+            batch_size=BATCH,
+            max_epochs=max(1, steps * BATCH // len(source)),
             train_split=None,
             verbose=0,
-            optimizer=torch.optim.SGD,
+            optimizer=CountingSGD,
             optimizer__momentum=0.9,
             optimizer__nesterov=True,
+            optimizer__weight_decay=1e-3,
             lr=0.01,
         )
-        net.fit(x, y, sample_domain=sample_domain)
-        run.updates = max(1, round(steps / per_epoch)) * per_epoch  # type: ignore[attr-defined]
+        model.fit(x, y, sample_domain=domain)
+        run.updates = counts[0]  # type: ignore[attr-defined]
 
     return run
 
