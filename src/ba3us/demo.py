@@ -20,8 +20,8 @@ from rich.table import Table
 
 from ba3us.data.digits import PRESENT, mnist_to_digits
 from ba3us.nn import SmallCNN
-from ba3us.selection import summary
-from ba3us.training import RunConfig, fit
+from ba3us.selection import selected_accuracy
+from ba3us.training import Result, RunConfig, fit
 
 SYSTEMS = ("source-only", "e-dann", "ba3us")
 OPTIONS: dict[str, Any] = {"steps": 600, "warmup_steps": 300, "backbone_scale": 1.0}
@@ -58,9 +58,9 @@ class Outcome:
         return table
 
 
-def run(seeds: int = 3, workers: int = 0, quiet: bool = False) -> Outcome:
+def run(seeds: int = 3, steps: int = OPTIONS["steps"], workers: int = 0, quiet: bool = False) -> Outcome:
     """Train every system with every seed; single-threaded runs side by side, so results repeat anywhere."""
-    jobs = [(name, seed) for name in SYSTEMS for seed in range(seeds)]
+    jobs = [(name, seed, {"steps": steps}) for name in SYSTEMS for seed in range(seeds)]
     accuracies: dict[str, list[float]] = {name: [] for name in SYSTEMS}
     start = time.perf_counter()
     workers = workers or min(len(jobs), torch.get_num_threads())
@@ -69,28 +69,24 @@ def run(seeds: int = 3, workers: int = 0, quiet: bool = False) -> Outcome:
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
     ):
         task = progress.add_task("adapting", total=len(jobs))
-        for (name, _), accuracy in zip(jobs, pool.map(_train, jobs)):
+        for (name, _, _), accuracy in zip(jobs, pool.map(_accuracy, jobs)):
             accuracies[name].append(accuracy)
             shown = ", ".join(f"{n} {np.mean(v):.1f}" for n, v in accuracies.items() if v)
             progress.update(task, advance=1, description=shown)
     return Outcome(accuracies, time.perf_counter() - start)
 
 
-def _train(job: tuple[str, int]) -> float:
-    name, seed = job
-    torch.set_num_threads(1)
-    source, target, labels = mnist_to_digits()
+def train(name: str, seed: int, options: dict[str, Any] | None = None) -> Result:
+    """One run of the demo on one thread; `options` over the demo's own."""
+    source, target, _ = mnist_to_digits()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         backbone = SmallCNN()
-    options = OPTIONS if name == "source-only" else OPTIONS | ADVERSARIAL
-    result = fit(
-        name,
-        source,
-        target,
-        options=options,
-        backbone=backbone,
-        backbone_dim=256,
-        config=RunConfig(seed=seed, threads=1),
-    )
-    return 100 * summary(result, labels)["min-entropy"]
+    settings = OPTIONS | ({} if name == "source-only" else ADVERSARIAL) | (options or {})
+    config = RunConfig(seed=seed, threads=1)
+    return fit(name, source, target, options=settings, backbone=backbone, backbone_dim=256, config=config)
+
+
+def _accuracy(job: tuple[str, int, dict[str, Any]]) -> float:
+    torch.set_num_threads(1)
+    return 100 * selected_accuracy(train(*job), mnist_to_digits()[2])

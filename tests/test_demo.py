@@ -1,0 +1,45 @@
+"""The demo and the listing, as a user types them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from typer.testing import CliRunner
+
+from ba3us import demo, methods
+from ba3us.cli import app
+from ba3us.data.digits import PRESENT, mnist_to_digits
+
+
+def test_domains_are_real_digits_of_one_shape():
+    source, target, labels = mnist_to_digits()
+    assert (len(source), source.num_classes, source.shape) == (5000, 10, (1, 16, 16))
+    assert target.shape == source.shape and len(target) == len(labels) == 901
+    assert set(labels.tolist()) == set(PRESENT)
+    pixels = target.batch(slice(None))
+    assert abs(float(pixels.mean())) < 1e-5
+
+
+def test_demo_prints_every_system_and_seed(monkeypatch):
+    monkeypatch.setattr(demo, "OPTIONS", demo.OPTIONS | {"steps": 3, "warmup_steps": 2})
+    accuracies = [demo.train(name, 0).evaluations[-1].predictions for name in demo.SYSTEMS]
+    assert all(p.shape == (901,) for p in accuracies)
+    outcome = demo.Outcome({"source-only": [80.0, 82.0], "ba3us": [90.0, 90.0]}, seconds=1.0)
+    payload = outcome.payload()
+    assert [r["mean"] for r in payload["results"]] == [81.0, 90.0]
+    assert np.isclose(payload["results"][0]["std"], 1.0)
+    assert outcome.table().row_count == 2
+
+
+def test_demo_command_gives_json():
+    done = CliRunner().invoke(app, ["demo", "--json", "--seeds", "1", "--workers", "1", "--steps", "2"])
+    assert done.exit_code == 0, done.output
+    payload = json.loads(done.stdout)
+    assert [r["method"] for r in payload["results"]] == list(demo.SYSTEMS)
+
+
+def test_methods_command_lists_the_registry():
+    done = CliRunner().invoke(app, ["methods", "--json"])
+    assert [row["name"] for row in json.loads(done.stdout)] == [e.name for e in methods.entries()]
+    assert "ba3us" in CliRunner().invoke(app, ["methods"]).stdout
