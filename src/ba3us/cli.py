@@ -47,12 +47,13 @@ def show(payload: Any, json: bool, table: Table | None = None) -> None:
 def demo(
     json: Json = False,
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 3,
+    steps: Annotated[int, typer.Option(help="Updates after the warm start.", min=1)] = 600,
     workers: Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)] = 0,
 ) -> None:
     """Adapt from MNIST (ten digits) to scikit-learn's digits 0-4: real data, no download, about a minute."""
     from ba3us import demo as demos
 
-    outcome = demos.run(seeds=seeds, workers=workers, quiet=json)
+    outcome = demos.run(seeds=seeds, steps=steps, workers=workers, quiet=json)
     show(outcome.payload(), json, outcome.table())
 
 
