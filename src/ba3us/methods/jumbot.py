@@ -1,0 +1,62 @@
+"""JUMBOT: unbalanced transport within a batch, which may leave rows out."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from ba3us.methods.base import MethodInfo, Recipe, Step
+from ba3us.methods.ot import FARTHEST, NOTE, PUBLISHED, Transport, TransportConfig, pot, uniform
+from ba3us.methods.registry import register
+
+
+@dataclass(frozen=True, kw_only=True)
+class JumbotConfig(TransportConfig):
+    """Settings of JUMBOT: `marginal_penalty` is what it costs a row to be left out."""
+
+    feature_weight: float = 0.003
+    label_weight: float = 0.75
+    transport_weight: float = 10.0
+    regularisation: float = 0.01
+    marginal_penalty: float = 0.06
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("regularisation", "marginal_penalty"):
+            self.check(name, getattr(self, name) > 0, "above 0")
+
+
+@register(
+    "jumbot",
+    MethodInfo(
+        title="JUMBOT",
+        reference="Fatras et al., Unbalanced minibatch Optimal Transport, ICML 2021",
+        setting="both",
+        fidelity="faithful",
+        needs=("POT",),
+        note=NOTE + " Its plan is that of POT up to 0.9.1, which the paper used.",
+    ),
+    protocols=PUBLISHED,
+)
+class Jumbot(Transport):
+    """Unbalanced transport: rows that are far from everything may be left out, at a price."""
+
+    Config = JumbotConfig
+    config: JumbotConfig
+
+    def recipe(self) -> Recipe:
+        """Source batches are class-balanced."""
+        return dataclasses.replace(super().recipe(), balanced_source=True)
+
+    def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
+        """Unbalanced Sinkhorn with the kernel exp(-M/ε), as POT had it when the paper was written."""
+        c = self.config
+        return pot().unbalanced.sinkhorn_knopp_unbalanced(
+            *uniform(cost),
+            np.minimum(cost, FARTHEST * c.regularisation),
+            c.regularisation,
+            c.marginal_penalty,
+            reg_type="entropy",
+        )
