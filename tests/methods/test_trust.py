@@ -43,5 +43,5 @@ def test_published_settings_and_printed_formulas_believe_at_once():
 
 
 def test_unknown_trust_is_a_sentence():
-    with pytest.raises(UserError, match="trust.*'progress' or 'full'"):
+    with pytest.raises(UserError, match=r"trust.*'progress' or 'full'"):
         methods.get("ba3us").config(trust="blind")
