@@ -46,3 +46,11 @@ def photos() -> Path:
     if not (folder / "office_caltech10").is_dir():
         pytest.skip("the real photos (../shared/data) are not here")
     return folder
+
+
+@pytest.fixture
+def float64():
+    """New tensors and modules are float64."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)

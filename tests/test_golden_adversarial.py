@@ -29,14 +29,8 @@ from golden_tools import (
     tensor,
 )
 
+pytestmark = pytest.mark.usefixtures("float64")
 PRECISIONS = [(torch.float64, 1e-7), (torch.float32, 1e-5)]
-
-
-@pytest.fixture(autouse=True)
-def float64_defaults():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 # --- CDAN -------------------------------------------------------------------------------------------------

@@ -22,12 +22,7 @@ from golden_tools import (
     tensor,
 )
 
-
-@pytest.fixture(autouse=True)
-def float64_defaults():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 # --- IWAN -------------------------------------------------------------------------------------------------
@@ -47,15 +42,15 @@ def test_iwan(golden):
             trade_off=trade_off,
             entropy_weight=gamma,
         )
-        set_weights(method.weigher.parameters(), [file[f"D_{name}"] for name in LAYERS])
-        set_weights(method.discriminator.parameters(), [file[f"D0_{name}"] for name in LAYERS])
+        set_weights(method.adversaries.weigher.parameters(), [file[f"D_{name}"] for name in LAYERS])
+        set_weights(method.adversaries.aligner.parameters(), [file[f"D0_{name}"] for name in LAYERS])
         step = Step(int(file[f"c{j}/iteration"]), 1)
         terms = method.losses(outputs, step)
         total = sum(terms.values())
         total.backward()
         named = {
             "coeff_grl": method.figures(step)["lambda"],
-            "weight": sample_weights(method.weigher(outputs.source.features), 1e-5),
+            "weight": sample_weights(method.adversaries.weigher(outputs.source.features), 1e-5),
             "ce_loss": terms["classification"],
             "adv_loss_D": terms["weighing"] / (1.5 * trade_off),
             "adv_loss_D0": terms["alignment"] / trade_off,
@@ -65,8 +60,8 @@ def test_iwan(golden):
         for name, value in named.items():
             close(value, file[f"c{j}/{name}"], what=f"c{j}/{name}")
         check_gradients(file, f"c{j}/grad_", {"features": features, "logits": logits})
-        check_discriminator(file, f"c{j}/grad_D_", method.weigher)
-        check_discriminator(file, f"c{j}/grad_D0_", method.discriminator)
+        check_discriminator(file, f"c{j}/grad_D_", method.adversaries.weigher)
+        check_discriminator(file, f"c{j}/grad_D0_", method.adversaries.aligner)
 
 
 # --- TLL's losses without batch norm ----------------------------------------------------------------------
@@ -114,7 +109,8 @@ def test_tll_adversarial(golden):
 def test_adda_with_inverted_labels(golden):
     file = golden("tll_adversarial")
     features, logits, outputs = joint_leaves(file)
-    method = bare_method("adda", features.shape[1], logits.shape[1], discriminator_hidden=len(file["W1"]))
+    options = {"discriminator_hidden": len(file["W1"]), "encoder_weight": 1.0}
+    method = bare_method("adda", features.shape[1], logits.shape[1], **options)
     set_weights(method.discriminator.parameters(), [file[name] for name in LAYERS])
     terms = method.losses(outputs, Step(0, 1))
     close(terms["discriminator"], file["adda_inv/loss_D_half_sum"])

@@ -222,6 +222,4 @@ def test_phases_freeze_what_they_do_not_train():
     """The recipe of a two-encoder method names the method's own parts, but not the frozen encoder."""
     _, method = build("iwan-original")
     adapt: Phase = method.recipe().phases[-1]
-    assert set(adapt.trains) == {
-        "network.backbone", "network.bottleneck", "method.weigher", "method.discriminator"
-    }  # fmt: skip
+    assert set(adapt.trains) == {"network.backbone", "network.bottleneck", "method.adversaries"}
