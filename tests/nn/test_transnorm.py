@@ -76,3 +76,15 @@ def test_a_layer_it_does_not_know_is_a_sentence():
 def test_half_precision_statistics_do_not_overflow():
     x = 300 * torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
     assert TransNorm1d(2).bfloat16()(x.bfloat16()).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet"])
+def test_it_takes_the_place_of_batch_norm_in_timms_networks(name):
+    timm = pytest.importorskip("timm")
+    net = timm.create_model(name, num_classes=0)
+    swap_batch_norm(net)
+    layers = [m for m in net.modules() if isinstance(m, TransNorm2d)]
+    assert layers and not [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    net(torch.randn(4, 3, 64, 64)).sum().backward()
+    assert all(layer.weight.grad is not None for layer in layers)
+    assert net.eval()(torch.randn(3, 3, 64, 64)).isfinite().all()

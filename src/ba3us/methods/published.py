@@ -78,12 +78,6 @@ def lookup(method: str, published: dict[str, Published], protocol: str, task: st
     return {**COMMON, **found.settings, **found.tasks.get(task or "", {})}
 
 
-def everywhere(settings: Settings, **each: Settings) -> dict[str, Published]:
-    """The same settings for all datasets, with additions by protocol name (``office31={…}``)."""
-    names = {name.replace("-", "_"): name for name in TASKS}
-    return {name: Published({**settings, **each.get(key, {})}) for key, name in names.items()}
-
-
 def by_epochs(protocol: str, count: Callable[[int, int], Settings]) -> dict[str, Settings]:
     """Settings of every task by its numbers of source and target images, for schedules in epochs."""
     images = IMAGES[protocol]
