@@ -24,8 +24,8 @@ TARGET = rows([[0.25, 0.25, 0.25, 0.25], [0.97, 0.01, 0.01, 0.01], [0.5, 0.5, 1e
 BORROWED = rows([[0.1, 0.1, 0.1, 0.7]], [1])
 
 
-def paper(**options):
-    method = build(fidelity="paper", batch_size=2, discriminator_dropout=0.0, **options)[1].double()
+def paper(beta=5.0, **options):
+    method = build(fidelity="paper", batch_size=2, beta=beta, discriminator_dropout=0.0, **options)[1].double()
     method.class_weights.copy_(torch.tensor(M))
     return method
 
@@ -75,7 +75,7 @@ def test_uncertainty_gradient_flows_through_the_confidence():
     logits = SOURCE.logits
     (printed,) = torch.autograd.grad(terms()["uncertainty"], logits)
     assert printed[0, 0].item() == pytest.approx(5 * 2.0 * 0.7 * 0.3 / 2, rel=1e-5)
-    released = build(fidelity="released", batch_size=2)[1].double()
+    released = build(fidelity="released", batch_size=2, beta=5.0)[1].double()
     released.class_weights.copy_(torch.tensor(M))
     value = released.losses(Outputs(SOURCE, TARGET, BORROWED), Step(0, 10))["uncertainty"]
     assert torch.autograd.grad(value, logits)[0][0].abs().max() < 1e-5
