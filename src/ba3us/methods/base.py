@@ -6,13 +6,13 @@ terms it returns, and now and then shows it the outputs for the whole target.
 
 How the hard ones fit, without a special case in the loop:
 
-- ADDA, IWAN (two encoders): the second encoder is a deep copy of the network that the method holds;
-  ``begin_phase`` re-copies it after the source phase; `outputs` sends each domain through its own;
-  ``Phase.trains`` names what learns; `predict` uses the target's. The generator's term calls the
-  discriminator with detached weights, so one backward serves both players.
+- ADDA, IWAN (two encoders): the method holds a frozen copy of the encoder for the source, which
+  ``begin_phase`` makes anew after the source phase; the network goes on as the target's, so `predict` needs
+  nothing; `outputs` sends each domain through its own; ``Phase.trains`` names what learns. The generator's
+  term calls the discriminator with detached weights, so one backward serves both players.
 - TWINs (two networks): the twin is a submodule; `outputs` adds its logits under ``extra``.
 - DRCN (a correction on one domain): a submodule that `outputs` adds to one domain's features.
-- TransNorm (one joint pass): the constructor swaps the network's norm layers; `outputs` passes both halves.
+- TransNorm (one joint pass): the constructor swaps the network's norm layers; `joint` says one pass for both.
 - SSPDA (pixels): `outputs` is given the raw batch and shuffles its tiles; ``info.needs`` says "pixels".
 - SHOT (target indices, frozen head): batches carry their row numbers, so `losses` looks pseudo-labels up
   that `refresh` wrote; ``Phase.trains`` leaves the classifier out, ``Phase.source`` the source.
