@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ class Target:
         How messages call this domain.
     """
 
+    prefetches: ClassVar[bool] = False  # whether it is worth telling `expect` of the next rows
+
     def __init__(self, x: Any, *, views: Any = None, name: str = "target") -> None:
         self.name = name
         self._x = _samples(x, name)
@@ -47,6 +49,13 @@ class Target:
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """Rows at `indices` (an integer array or a slice) as a floating tensor."""
         return _rows(self._x, indices, dtype)
+
+    def training_batch(self, indices: Any, draws: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Rows for an update. `draws` number each time a row is drawn in a run, for domains that vary rows."""
+        return self.batch(indices, dtype)
+
+    def expect(self, indices: Any) -> None:
+        """These rows will be asked for next; a domain that `prefetches` may begin to read them."""
 
     def view_batch(self, view: int, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """Rows of one of the extra views."""
@@ -69,7 +78,10 @@ class Source(Target):
 
     def __init__(self, x: Any, y: Any, *, num_classes: int | None = None, name: str = "source") -> None:
         super().__init__(x, name=name)
-        labels = np.asarray(y)
+        self._set_labels(y, num_classes)
+
+    def _set_labels(self, y: Any, num_classes: int | None) -> None:
+        labels, name = np.asarray(y), self.name
         require(
             labels.shape == (len(self),),
             f"The {name} has {len(self)} rows but labels of shape {labels.shape}: give one label per row.",

@@ -16,6 +16,11 @@ class BatchIndices:
     borrowed: np.ndarray
 
 
+def draw_numbers(phase: int, step: int, stream: int, count: int) -> np.ndarray:
+    """A number for each row of a batch that no other row drawn in the run has."""
+    return ((((phase << 34) + step << 2) + stream) << 24) + np.arange(count, dtype=np.int64)
+
+
 class Shuffled:
     """One shuffled pass over 0 … n-1 after the other, for ever.
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from lightning_fabric import Fabric
@@ -19,9 +18,10 @@ from torch import Tensor, nn
 from ba3us import scores
 from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.errors import UserError, require
-from ba3us.methods.base import WARMUP, Batch, DomainOutputs, Inputs, Method, Phase, Recipe, Step
+from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, Phase, Recipe, Step
 from ba3us.nn import Network
 from ba3us.training import checkpoint
+from ba3us.training.batches import announce, make_inputs
 from ba3us.training.hooks import Hook
 from ba3us.training.predict import predict_domain
 from ba3us.training.result import Evaluation, Result
@@ -212,10 +212,13 @@ class Trainer:
         factor = self.recipe.learning_rate * self.recipe.decay(step.number)
         for group in optimizer.param_groups:
             group["lr"] = factor * group["lr_scale"]
-        batch = self.recipe.batch_size
-        borrowed = self.method.borrow(step) if phase.adapts else 0
-        rows = self.streams.draw(batch if phase.source else 0, batch if phase.target else 0, borrowed)
-        terms = module(self._inputs(fabric, rows, source, target), step)
+        rows = self._draw(phase, step)
+        dtype, number = next(self.module.parameters()).dtype, self.recipe.phases.index(phase)
+        inputs = make_inputs(fabric, rows, source, target, dtype, (number, step.number))
+        if step.number + 1 < phase.steps:
+            following = step._replace(number=step.number + 1)
+            announce(self.streams, lambda: self._draw(phase, following), source, target)
+        terms = module(inputs, step)
         loss = sum(terms.values(), torch.zeros((), device=fabric.device))
         optimizer.zero_grad()
         fabric.backward(loss)
@@ -224,19 +227,10 @@ class Trainer:
         if step.number % self.config.log_every == 0:
             self._log(step, factor, len(rows.borrowed), loss, terms)
 
-    def _inputs(self, fabric: Fabric, rows: BatchIndices, source: Source, target: Target) -> Inputs:
-        dtype = next(self.module.parameters()).dtype
-
-        def batch(domain: Target, index: np.ndarray, labels: Tensor | None = None) -> Batch:
-            made = Batch(domain.batch(index, dtype), torch.as_tensor(index), labels)
-            return made if fabric.device.type == "cpu" else fabric.to_device(made)
-
-        # a target's labels stay out even where the target given is a Source
-        return Inputs(
-            batch(source, rows.source, source.labels[rows.source]),
-            batch(target, rows.target),
-            batch(source, rows.borrowed, source.labels[rows.borrowed]),
-        )
+    def _draw(self, phase: Phase, step: Step) -> BatchIndices:
+        batch = self.recipe.batch_size
+        borrowed = self.method.borrow(step) if phase.adapts else 0
+        return self.streams.draw(batch if phase.source else 0, batch if phase.target else 0, borrowed)
 
     # --- looking at the target ---------------------------------------------------------------------------
 

@@ -1,0 +1,193 @@
+"""Domains of images: random crops for training, the centre for looking at them all, ten crops as views."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ba3us.data import crops
+from ba3us.data.domain import Source, Target
+from ba3us.data.store import KEY_BYTES
+from ba3us.errors import require
+
+CENTRE = -1  # the number of the view that evaluation sees
+
+
+class Pixels(Protocol):
+    """Decoded squares, such as :class:`ba3us.data.cache.CachedPixels`."""
+
+    side: int
+
+    def __len__(self) -> int: ...
+    def identity(self, row: int) -> bytes:
+        """Equal for equal pixels."""
+        ...
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        """uint8 [n, side, side, 3]."""
+        ...
+
+    def expect(self, rows: np.ndarray) -> None:
+        """These rows will be read soon."""
+        ...
+
+
+class ImageTarget(Target):
+    """Unlabelled images.
+
+    Training sees a random crop, mirrored half of the time; evaluation the centre. Which crop is seen follows
+    from the seed, the row and the number of the draw alone, so a resumed run sees the same.
+
+    Parameters
+    ----------
+    pixels : Pixels
+        The images as squares.
+    size : int
+        Side of a crop.
+    mean, std : three floats
+        Normalisation of pixels in [0, 1], the backbone's own.
+    seed : int
+        Of the crops.
+    views : int, optional
+        Take the crops from so many per image, the same ones for every seed, instead of endless new ones.
+    ten_crop : bool
+        Offer ten crops to methods that refresh from views.
+    device : str
+        Where crops are cut and normalised.
+    """
+
+    prefetches = True
+
+    def __init__(
+        self,
+        pixels: Pixels,
+        size: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        *,
+        seed: int = 0,
+        views: int | None = None,
+        ten_crop: bool = False,
+        device: str | torch.device = "cpu",
+        name: str = "target",
+    ) -> None:
+        require(len(pixels) > 0, f"The {name} is empty: give at least one image.")
+        require(
+            0 < size <= pixels.side,
+            f"The {name} has images of side {pixels.side} and crops of side {size}: make the crops smaller.",
+        )
+        require(views is None or views >= 1, f"The number of views is {views}: it must be at least 1.")
+        self.pixels, self.size, self.name = pixels, size, name
+        self.mean, self.std = tuple(mean), tuple(std)
+        self.seed, self.view_count, self.device = seed, views, torch.device(device)
+        self.views: Any = range(crops.TEN) if ten_crop else None
+        self._margin = pixels.side - size
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample: channels, height, width."""
+        return (len(self.mean), self.size, self.size)
+
+    def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The centre of each image."""
+        rows = self._ahead(indices)
+        return self._cut(rows, crops.central_windows(len(rows), self._margin), dtype)
+
+    def training_batch(self, indices: Any, draws: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
+        """A random crop of each image, perhaps mirrored; `draws` tell one time a row is drawn from another."""
+        rows = self.rows(indices)
+        return self.crop(rows, self.views_of(draws), dtype)
+
+    def view_batch(self, view: int, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+        """One of the ten crops of each image."""
+        rows = self._ahead(indices)
+        return self._cut(rows, crops.ten_crop_windows(len(rows), view, self._margin), dtype)
+
+    def expect(self, indices: Any) -> None:
+        """Start to decode rows that the next batch will ask for."""
+        self.pixels.expect(self.rows(indices))
+
+    # --- numbered views ----------------------------------------------------------------------------------
+
+    def views_of(self, draws: np.ndarray) -> np.ndarray:
+        """The number of the view that each draw shows."""
+        if self.view_count is None:
+            return draws
+        return crops.chosen_views(self.seed, draws, self.view_count)
+
+    def crop(self, rows: np.ndarray, views: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
+        """View `views[i]` of image `rows[i]`; view -1 is the centre."""
+        seed = self.seed if self.view_count is None else 0
+        random = crops.random_windows(seed, rows, np.maximum(views, 0), self._margin)
+        centre = crops.central_windows(len(rows), self._margin)
+        windows = (np.where(views == CENTRE, c, r) for c, r in zip(centre, random))
+        return self._cut(rows, crops.Windows(*windows), dtype)
+
+    def rows(self, indices: Any) -> np.ndarray:
+        """Row numbers of an integer array or a slice."""
+        if isinstance(indices, slice):
+            return np.arange(*indices.indices(len(self)))
+        return np.asarray(indices, dtype=np.int64)
+
+    def _ahead(self, indices: Any) -> np.ndarray:
+        """Rows of a batch; of a slice, the slice after it is probably next."""
+        rows = self.rows(indices)
+        if isinstance(indices, slice) and len(rows):
+            self.pixels.expect(np.arange(rows[-1] + 1, min(len(self), rows[-1] + 1 + len(rows))))
+        return rows
+
+    def _cut(self, rows: np.ndarray, windows: crops.Windows, dtype: torch.dtype) -> Tensor:
+        squares = torch.from_numpy(self.pixels.read(rows)).to(self.device)
+        return crops.normalised(crops.cut(squares, windows, self.size), self.mean, self.std, dtype)
+
+
+class ImageSource(ImageTarget, Source):
+    """Labelled images: as :class:`ImageTarget`, plus integer labels 0 … C-1."""
+
+    def __init__(
+        self,
+        pixels: Pixels,
+        labels: Any,
+        size: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        *,
+        num_classes: int | None = None,
+        name: str = "source",
+        **options: Any,
+    ) -> None:
+        ImageTarget.__init__(self, pixels, size, mean, std, name=name, **options)
+        self._set_labels(labels, num_classes)
+
+
+class PixelArray:
+    """Squares that are in memory already, uint8 [n, side, side, 3]."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        require(
+            array.ndim == 4 and array.dtype == np.uint8 and array.shape[1] == array.shape[2],
+            f"The pixels have shape {array.shape} and type {array.dtype}: give squares, uint8 [n, s, s, 3].",
+        )
+        self.array, self.side = array, array.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def identity(self, row: int) -> bytes:
+        """A hash of the pixels."""
+        return hashlib.blake2b(self.array[row].tobytes(), digest_size=KEY_BYTES).digest()
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        """uint8 [n, side, side, 3]."""
+        return self.array[rows]
+
+    def expect(self, rows: np.ndarray) -> None:
+        """Nothing to prepare."""

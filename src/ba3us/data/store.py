@@ -1,0 +1,251 @@
+"""Rows kept on disk under keys: in shards that appear whole, shared by processes, within a budget."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ba3us.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this system: two processes may then do the same work twice
+    fcntl = None  # type: ignore[assignment]
+
+KEY_BYTES = 16
+_SHARD_BYTES = 48 << 20  # a shard is what is lost when a process is killed, and what is thrown away at once
+_OPEN_SHARDS = 16  # bounds how much of the mapped files can be resident
+_IDLE_SECONDS = 3600  # shards used more recently are never thrown away
+
+
+def cache_folder() -> Path:
+    """Where caches lie: ``$BA3US_CACHE``, or ``~/.cache/ba3us``."""
+    given = os.environ.get("BA3US_CACHE")
+    return Path(given) if given else Path.home() / ".cache" / "ba3us"
+
+
+class Store:
+    """Rows of one shape and type under 16-byte keys, memory-mapped.
+
+    A shard is two files, rows and their keys; the keys are written last, so what they name is there. Any
+    shard may vanish at any time (another process needed the room): then its rows are no longer found.
+
+    Parameters
+    ----------
+    kind : path
+        A folder for rows of this kind; those of each shape and type have a folder of their own in it.
+    shape, dtype
+        Of one row.
+    budget : int
+        Bytes that `kind` may hold. When it is full, shards that were not used for the longest time go first.
+        With 0 nothing is written.
+    wanted : sequence of bytes
+        The keys that will be asked for; all others are ignored.
+    """
+
+    def __init__(
+        self, kind: Path, shape: tuple[int, ...], dtype: Any, budget: int, wanted: Sequence[bytes]
+    ) -> None:
+        self.kind, self.shape, self.dtype, self.budget = kind, shape, np.dtype(dtype), budget
+        self.folder = kind / f"{'x'.join(map(str, shape))}-{self.dtype}"
+        self.row_bytes = int(np.prod(shape)) * self.dtype.itemsize
+        self.shard_rows = max(1, _SHARD_BYTES // self.row_bytes)
+        self._wanted = frozenset(wanted)
+        self._places: dict[bytes, tuple[str, int]] = {}  # key → shard and row in it
+        self._seen: set[bytes] = set()
+        self._read_files: set[str] = set()
+        self._open: OrderedDict[str, np.ndarray] = OrderedDict()
+        if budget:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(
+                    f"The cache {self.folder} can't be made ({error.strerror}): set BA3US_CACHE to another "
+                    f"folder, or do without it (--cache-gb 0)."
+                ) from error
+        self.rescan()
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._places
+
+    def was_seen(self, key: bytes) -> bool:
+        """Whether the row is here, or was noted with :meth:`note`."""
+        return key in self._places or key in self._seen
+
+    def rescan(self) -> None:
+        """Learn of shards that other processes wrote."""
+        try:
+            names = sorted(os.listdir(self.folder))
+        except OSError:
+            return
+        for name in names:
+            stem, _, suffix = name.rpartition(".")
+            if suffix in ("keys", "seen") and name not in self._read_files:
+                self._read_files.add(name)
+                keys = _read_keys(self.folder / name)
+                if suffix == "seen":
+                    self._seen.update(self._wanted.intersection(keys))
+                elif self._whole(stem, len(keys)):
+                    for row, key in enumerate(keys):
+                        if key in self._wanted:
+                            self._places.setdefault(key, (stem, row))
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def read(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        """Rows [n, …] and whether each was found [n]; rows not found hold anything."""
+        rows = np.empty((len(keys), *self.shape), dtype=self.dtype)
+        found = np.zeros(len(keys), dtype=bool)
+        by_shard: dict[str, list[tuple[int, int]]] = {}
+        for position, key in enumerate(keys):
+            if key in self._places:
+                shard, row = self._places[key]
+                by_shard.setdefault(shard, []).append((position, row))
+        for shard, pairs in by_shard.items():
+            content = self._shard(shard)
+            if content is None:
+                continue
+            for position, row in pairs:
+                rows[position] = content[row]
+                found[position] = True
+        return rows, found
+
+    def _shard(self, name: str) -> np.ndarray | None:
+        if name in self._open:
+            self._open.move_to_end(name)
+            return self._open[name]
+        path = self.folder / f"{name}.rows"
+        try:
+            content = np.memmap(path, dtype=self.dtype, mode="r").reshape(-1, *self.shape)
+        except (OSError, ValueError):
+            self._forget(name)
+            return None
+        with suppress(OSError):  # somebody else's cache may be used too
+            os.utime(path)
+        self._open[name] = content
+        if len(self._open) > _OPEN_SHARDS:
+            self._open.popitem(last=False)
+        return content
+
+    def _forget(self, name: str) -> None:
+        self._places = {key: place for key, place in self._places.items() if place[0] != name}
+
+    def _whole(self, name: str, rows: int) -> bool:
+        try:
+            return os.path.getsize(self.folder / f"{name}.rows") == rows * self.row_bytes
+        except OSError:
+            return False
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def missing(self, keys: Sequence[bytes], start: int, unseen: bool = False) -> tuple[list[int], int]:
+        """Positions from `start` on whose rows are not here, at most a shard of them, and where to go on.
+
+        With `unseen`, only of rows that were not noted either. Looks first at what other processes wrote.
+        """
+        self.rescan()
+        found: list[int] = []
+        position = start
+        while position < len(keys) and len(found) < self.shard_rows:
+            key = keys[position]
+            if key not in self._places and not (unseen and key in self._seen):
+                found.append(position)
+            position += 1
+        return found, position
+
+    def add(self, keys: Sequence[bytes], rows: np.ndarray) -> int:
+        """Write a shard of the first rows, as many as there is room for; returns how many."""
+        count = self.make_room(len(keys))
+        if not count:
+            return 0
+        name = uuid.uuid4().hex
+        try:
+            with _whole_file(self.folder / f"{name}.rows") as part:
+                np.ascontiguousarray(rows[:count], dtype=self.dtype).tofile(part)
+            _write_keys(self.folder / f"{name}.keys", keys[:count])
+        except OSError:  # the disk is full, or the folder is not ours: all goes on without
+            return 0
+        self.rescan()
+        return count
+
+    def note(self, keys: Sequence[bytes]) -> None:
+        """Remember that these rows were made once, without keeping them."""
+        self._seen.update(keys)
+        if keys and self.budget:
+            with suppress(OSError):
+                _write_keys(self.folder / f"{uuid.uuid4().hex}.seen", keys)
+
+    def make_room(self, rows: int) -> int:
+        """Throw idle shards away until `rows` more fit; how many of them do."""
+        needed = rows * self.row_bytes
+        shards = sorted(self._shards_of_kind(), key=lambda shard: shard[1])
+        used = sum(size for _, _, size in shards)
+        for path, last_used, size in shards:
+            if used + needed <= self.budget or time.time() - last_used < _IDLE_SECONDS:
+                break
+            with suppress(OSError):
+                path.with_suffix(".keys").unlink(missing_ok=True)  # first, so that none names what is gone
+                path.unlink(missing_ok=True)
+                self._forget(path.stem)
+                used -= size
+        return max(0, min(rows, (self.budget - used) // self.row_bytes))
+
+    def _shards_of_kind(self) -> Iterator[tuple[Path, float, int]]:
+        for path in self.kind.glob("*/*.rows"):
+            with suppress(OSError):
+                status = path.stat()
+                yield path, status.st_mtime, status.st_size
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time; hold it while making one shard, so that processes share the work."""
+        if fcntl is None or not self.budget:
+            yield
+            return
+        with open(self.folder / "lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError:  # some network file systems have no locks
+                yield
+                return
+            self._tidy()
+            yield
+
+    def _tidy(self) -> None:
+        """Remove what a killed process left; nobody is writing now."""
+        for path in self.folder.glob("*.part"):
+            path.unlink(missing_ok=True)
+        for path in self.folder.glob("*.rows"):
+            if not path.with_suffix(".keys").exists():
+                path.unlink(missing_ok=True)
+
+
+def _read_keys(path: Path) -> list[bytes]:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return []
+    return [content[i : i + KEY_BYTES] for i in range(0, len(content) - KEY_BYTES + 1, KEY_BYTES)]
+
+
+def _write_keys(path: Path, keys: Sequence[bytes]) -> None:
+    with _whole_file(path) as part:
+        part.write_bytes(b"".join(keys))
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[Path]:
+    part = path.with_name(f"{path.name}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
