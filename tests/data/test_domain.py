@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ba3us.data import Source, Target
+from ba3us.data.mapped import Mapped
 from ba3us.errors import UserError
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -46,7 +47,7 @@ def test_a_memory_mapped_array_stays_on_disk(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, X)
     domain = Target(np.load(path, mmap_mode="r"))
-    assert isinstance(domain._x, np.memmap)
+    assert isinstance(domain._x, Mapped)
     assert np.array_equal(domain.batch(np.array([3, 1])).numpy(), X[[3, 1]])
     assert np.array_equal(domain.batch(slice(1, 3)).numpy(), X[1:3])
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ba3us.data.mapped import Mapped, let_go
 from ba3us.errors import UserError, require
 
 _CHUNK_VALUES = 1 << 24  # how many values one pass over a large array touches at a time
@@ -100,8 +101,8 @@ class Source(Target):
         self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64))
 
 
-def _samples(x: Any, name: str) -> Tensor | np.ndarray:
-    """Check an array of samples; a tensor if it fits memory as it is, else the memory-mapped array."""
+def _samples(x: Any, name: str) -> Tensor | Mapped:
+    """Check an array of samples; a tensor if it is in memory, else its memory-mapped rows."""
     if isinstance(x, Tensor):
         x = (x.float() if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()
     array = x if isinstance(x, np.ndarray) else np.asarray(x)
@@ -111,16 +112,18 @@ def _samples(x: Any, name: str) -> Tensor | np.ndarray:
         array.dtype.kind in "fiub",
         f"The {name} holds values of type {array.dtype}: give an array of numbers.",
     )
-    if array.dtype.kind == "f":
-        _check_finite(array, name)
+    check_finite(array, name)
     if isinstance(array, np.memmap):
-        return array
+        return Mapped(array)
     if array.dtype.kind in "iub" and array.dtype != np.uint8:
         array = array.astype(np.float32)
     return _tensor(array)
 
 
-def _check_finite(array: np.ndarray, name: str) -> None:
+def check_finite(array: np.ndarray, name: str) -> None:
+    """Name the first row of `array` that holds NaN or an infinity, if there is one."""
+    if array.dtype.kind != "f":
+        return
     step = max(1, _CHUNK_VALUES // max(1, int(np.prod(array.shape[1:]))))
     for start in range(0, len(array), step):
         chunk = array[start : start + step]
@@ -132,13 +135,14 @@ def _check_finite(array: np.ndarray, name: str) -> None:
             raise UserError(
                 f"The {name} has NaN or infinite values (first in row {row}): drop or fill such rows."
             )
+        let_go(array)
 
 
-def _rows(x: Tensor | np.ndarray, indices: Any, dtype: torch.dtype) -> Tensor:
+def _rows(x: Tensor | Mapped, indices: Any, dtype: torch.dtype) -> Tensor:
     if isinstance(x, Tensor):
         rows = x[indices] if isinstance(indices, slice) else x.index_select(0, torch.as_tensor(indices))
         return rows.to(dtype)
-    return _tensor(x[indices]).to(dtype)
+    return torch.from_numpy(x.read(indices)).to(dtype)
 
 
 def _tensor(array: np.ndarray) -> Tensor:

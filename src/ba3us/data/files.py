@@ -52,6 +52,17 @@ def read_features(path: str | Path) -> FeatureSet:
     return found
 
 
+def read_labels(path: str | Path) -> np.ndarray:
+    """Read a ``.npy`` file with one label per row."""
+    path = Path(path)
+    require(path.is_file(), f"There is no file {path}: give a .npy file with one label per row.")
+    require(path.suffix == ".npy", f"The labels {path} are not .npy: give a file that numpy.save wrote.")
+    with _damage_named(path):
+        labels = np.load(path, allow_pickle=False)
+    require(labels.ndim == 1, f"The labels {path} have shape {labels.shape}: give one label per row.")
+    return labels
+
+
 def write_features(path: str | Path, content: FeatureSet) -> None:
     """Write a ``.npz`` file at once or not at all."""
     path = Path(path)

@@ -2,8 +2,20 @@
 
 from ba3us.training.hooks import Hook
 from ba3us.training.loop import RunConfig, Trainer, TrainingStep
+from ba3us.training.model import Blueprint, Model
 from ba3us.training.progress import ProgressBar
 from ba3us.training.result import Evaluation, Result
 from ba3us.training.run import fit
 
-__all__ = ["Evaluation", "Hook", "ProgressBar", "Result", "RunConfig", "Trainer", "TrainingStep", "fit"]
+__all__ = [
+    "Blueprint",
+    "Evaluation",
+    "Hook",
+    "Model",
+    "ProgressBar",
+    "Result",
+    "RunConfig",
+    "Trainer",
+    "TrainingStep",
+    "fit",
+]

@@ -29,17 +29,24 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             m.training = mode
 
 
+def predict_batches(
+    module: TrainingStep, read: Callable[[slice], Tensor], rows: int, batch_size: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Features and logits, one batch of rows after the other; nothing of a batch is kept."""
+    device = next(module.parameters()).device
+    for start in range(0, rows, batch_size):
+        with evaluating(module):
+            x = read(slice(start, start + batch_size)).to(device)
+            features, logits = module.method.predict(module.network, x)
+        yield _wide(features), _wide(logits)
+
+
 def predict_domain(module: TrainingStep, domain: Target, batch_size: int, views: bool = False) -> DomainOutputs:
     """Features and logits for every row; with `views`, logits of each extra view under ``extra["views"]``."""
     parameter = next(module.parameters())
 
     def run(batch: Callable[[slice], Tensor]) -> tuple[Tensor, Tensor]:
-        features, logits = [], []
-        for start in range(0, len(domain), batch_size):
-            x = batch(slice(start, start + batch_size)).to(parameter.device)
-            f, z = module.method.predict(module.network, x)
-            features.append(f.float() if f.dtype == torch.bfloat16 else f)
-            logits.append(z.float() if z.dtype == torch.bfloat16 else z)
+        features, logits = zip(*predict_batches(module, batch, len(domain), batch_size))
         return torch.cat(features), torch.cat(logits)
 
     with evaluating(module):
@@ -53,3 +60,7 @@ def predict_domain(module: TrainingStep, domain: Target, batch_size: int, views:
             extra["views"] = torch.stack(seen)
     index = torch.arange(len(domain), device=logits.device)
     return DomainOutputs(features, logits, index, extra=extra)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype == torch.bfloat16 else x

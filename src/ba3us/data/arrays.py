@@ -1,0 +1,160 @@
+"""What scikit-learn users may pass, checked: rows of features, labels of any type, domains in one array."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import validate_data
+
+from ba3us.data.domain import check_finite
+from ba3us.errors import UserError, require
+
+
+def check_rows(estimator: Any, x: Any, name: str, *, reset: bool = False) -> np.ndarray:
+    """Anything two-dimensional as an array of numbers; a memory-mapped one as it is.
+
+    With `reset` the estimator learns number and names of the features, else they must be those it knows.
+    Values are not looked at.
+    """
+    require(not sparse.issparse(x), f"The {name} is a sparse matrix: make it dense with toarray().")
+    try:
+        x = x if hasattr(x, "shape") else np.asarray(x)
+        require(
+            len(x.shape) == 2,
+            f"The {name} has shape {tuple(x.shape)}: Reshape your data to [n, features], one row per sample.",
+        )
+        if not reset:
+            _check_width(estimator, x.shape[1], name)
+        if isinstance(x, np.memmap):
+            require(x.shape[1] > 0, f"The {name} has 0 features: give at least one column.")
+            if reset:
+                estimator.n_features_in_ = x.shape[1]
+            return x
+        return validate_data(
+            estimator, x, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=0
+        )
+    except UserError:
+        raise
+    except ValueError as error:
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise UserError(f"The {name} can't be used ({reason}): give an array of numbers.") from error
+
+
+def check_labels(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of the source → (its classes, sorted; each row's class as an index into them)."""
+    require(
+        y is not None, "fit requires y to be passed, but the target y is None: give one label per source row."
+    )
+    require(rows > 0, "The source is empty: give at least one sample.")
+    require(not sparse.issparse(y), "The labels are a sparse matrix: make them a plain array.")
+    labels = _array(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=3
+        )
+        labels = labels.ravel()
+    require(
+        labels.ndim == 1, f"The labels have shape {labels.shape}: y should be a 1d array, one label per row."
+    )
+    require(
+        len(labels) == rows, f"The source has {rows} rows but {len(labels)} labels: give one label per row."
+    )
+    _check_each(labels)
+    try:
+        classes, encoded = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in labels})
+        raise UserError(
+            f"The labels are of kinds that can't be ordered ({', '.join(kinds)}): make them all strings."
+        ) from error
+    require(
+        len(classes) > 1,
+        f"The source has only one class ({classes[:1].tolist()}): give rows of at least two classes.",
+    )
+    return classes, encoded
+
+
+def split_domains(x: np.ndarray, y: Any, sample_domain: Any) -> tuple[np.ndarray, Any, np.ndarray | None]:
+    """By the sign in `sample_domain`: source rows, their labels, target rows (None if there are none).
+
+    Labels of target rows are left behind unread.
+    """
+    check_finite(x, "X")  # here, where row numbers are still the user's
+    domain = np.asarray(sample_domain)
+    require(
+        domain.shape == (len(x),) and domain.dtype.kind in "iuf",
+        f"sample_domain has shape {domain.shape} and type {domain.dtype} for {len(x)} rows: "
+        "give one number per row, positive for source and negative for target.",
+    )
+    unclear = np.flatnonzero(~((domain > 0) | (domain < 0)))
+    if len(unclear):
+        raise UserError(
+            f"sample_domain is {domain[unclear[0]]} in row {unclear[0]}: "
+            "make it positive for source rows and negative for target rows."
+        )
+    is_source = domain > 0
+    require(bool(is_source.any()), "sample_domain has no source row: give source rows a positive number.")
+    rows = np.flatnonzero(is_source)
+    if y is not None:
+        length = len(y) if hasattr(y, "__len__") else np.asarray(y).size
+        require(length == len(x), f"X has {len(x)} rows but {length} labels: give one label per row.")
+        y = _take(y, rows)
+    targets = np.flatnonzero(~is_source)
+    return _block(x, rows), y, _block(x, targets) if len(targets) else None
+
+
+def _check_width(estimator: Any, width: int, name: str) -> None:
+    known = estimator.n_features_in_
+    if width != known:
+        said = (
+            f"X has {width} features, but {type(estimator).__name__} is expecting {known} features as input"
+            if name == "X"  # scikit-learn's words
+            else f"The {name} has {width} features, the source {known}"
+        )
+        raise UserError(f"{said}: give both the same columns.")
+
+
+def _array(y: Any) -> np.ndarray:
+    try:
+        return np.asarray(y)
+    except ValueError as error:
+        raise UserError("The labels are lists of different lengths: give one label per row.") from error
+
+
+def _check_each(labels: np.ndarray) -> None:
+    """Every label is there, and is a class rather than a measurement."""
+    bad = pd.isna(labels)
+    if labels.dtype.kind == "f":
+        bad |= np.isinf(labels)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise UserError(f"The label of row {row} is {labels[row]}: label such rows or drop them.")
+    require(
+        labels.dtype.kind in "biufUSO",
+        f"Unknown label type: {labels.dtype}; give strings, whole numbers or booleans as labels.",
+    )
+    if labels.dtype.kind == "f":
+        broken = np.flatnonzero(labels != np.floor(labels))
+        require(
+            not len(broken),
+            f"Unknown label type: continuous, such as {labels[broken[:1]].tolist()}; "
+            "give strings, whole numbers or booleans as labels.",
+        )
+
+
+def _take(y: Any, rows: np.ndarray) -> Any:
+    """Labels of some rows; a list is not made an array before, which could change the labels' type."""
+    if hasattr(y, "iloc"):
+        return y.iloc[rows]
+    return y[rows] if isinstance(y, np.ndarray) else [y[row] for row in rows]
+
+
+def _block(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Rows of `x`: a view if they are one block (of a mapped file nothing is read), else a copy."""
+    first, last = int(rows[0]), int(rows[-1])
+    return x[first : last + 1] if last - first + 1 == len(rows) else x[rows]

@@ -1,0 +1,27 @@
+"""Small arrays with a shift and two classes missing, and small settings, for the faces on arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toys import CLASSES, WIDTH
+
+NAMES = np.array(["ant", "bee", "cat", "dog"])
+assert len(NAMES) == CLASSES
+FAST: dict[str, Any] = {
+    "steps": 30,
+    "threads": 1,
+    "options": {"bottleneck": 8, "discriminator_hidden": 8},
+}
+
+
+def clouds(n_source: int = 80, n_target: int = 40, seed: int = 0):
+    """X, y (names), Xt, and the target's labels: a source of four shifted clouds, a target of two."""
+    g = np.random.default_rng(seed)
+    centres = 3 * g.standard_normal((CLASSES, WIDTH))
+    y, yt = np.arange(n_source) % CLASSES, np.arange(n_target) % 2
+    x = (centres[y] + g.standard_normal((n_source, WIDTH))).astype(np.float32)
+    xt = (centres[yt] + 0.5 + g.standard_normal((n_target, WIDTH))).astype(np.float32)
+    return x, NAMES[y], xt, NAMES[yt]

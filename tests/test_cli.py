@@ -1,0 +1,107 @@
+"""The command line: adapt and predict from end to end, for people, for machines, and when interrupted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from arrays_toys import NAMES, clouds
+from ba3us.cli import app
+
+X, Y, XT, YT = clouds()
+SMALL = ["--steps", "20", "--threads", "1", "--set", "bottleneck=8", "--set", "discriminator_hidden=8"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = np.array(["[bold]ant", "bee, or wasp", "cat", "dog"])
+    np.savez("s.npz", features=X, labels=np.searchsorted(NAMES, Y), class_names=names)
+    np.savez("t.npz", features=XT, paths=[f"new/{i} [x].jpg" for i in range(len(XT))])
+    np.save("s.npy", X)
+    np.save("y.npy", Y)
+    np.save("t.npy", XT)
+    return tmp_path
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, [*arguments], catch_exceptions=False)
+
+
+def test_adapt_and_predict_for_machines(folder):
+    done = run("adapt", "s.npz", "t.npz", "--out", "runs/new", *SMALL, "--json")
+    assert done.exit_code == 0
+    summary = json.loads(done.stdout)
+    assert summary["run"] == "runs/new" and summary["method"] == "ba3us"
+    assert set(summary["classes_present"]) <= {row["class"] for row in summary["classes"]}
+    assert sum(row["share"] for row in summary["classes"]) == pytest.approx(1)
+    done = run("predict", "runs/new", "t.npz", "--csv", "out.csv", "--json")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["rows"] == len(XT)
+    with open("out.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["path"] for line in lines] == [f"new/{i} [x].jpg" for i in range(len(XT))]
+    assert {line["class"] for line in lines} <= {"[bold]ant", "bee, or wasp", "cat", "dog"}
+
+
+def test_adapt_and_predict_for_people(folder):
+    done = run("adapt", "s.npz", "t.npz", "--out", "r", "--method", "source-only", "--steps", "60")
+    assert done.exit_code == 0
+    assert "2 of 4 classes are present" in " ".join(done.stdout.split())
+    assert "[bold]ant" in done.stdout and "cat" not in done.stdout  # names as they are, present ones only
+    done = run("predict", "r", "t.npy", "--csv", "out.csv")
+    assert done.exit_code == 0 and "40 predictions" in done.stdout and "bee, or wasp" in done.stdout
+
+
+def test_seed_settings_and_overwrite(folder):
+    base = ("adapt", "s.npy", "t.npy", "--labels", "y.npy", *SMALL, "--out")
+    weights = []
+    for out, more in [("a", []), ("b", []), ("c", ["--seed", "1"]), ("d", ["--set", "beta=1e-3"])]:
+        assert run(*base, out, *more).exit_code == 0
+        weights.append((folder / out / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1] and len(set(weights)) == 3
+    assert run(*base, "a", "--seed", "1", "--overwrite").exit_code == 0
+    assert (folder / "a" / "model.safetensors").read_bytes() == weights[2]
+
+
+def test_help_names_every_option():
+    said = run("adapt", "--help").stdout
+    for option in ("--out", "--method", "--set", "--steps", "--seed", "--labels", "--overwrite", "--json"):
+        assert option in said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
+def test_a_command_that_is_told_to_end_leaves_nothing(folder):
+    """A real process, stopped while it trains."""
+    arguments = ["adapt", "s.npz", "t.npz", "--out", "r", "--steps", "10000000"]
+    hook = (
+        "from ba3us.training import ProgressBar as B\n"
+        "B.on_start = lambda self, trainer: open('started', 'w').close()\n"
+        "import sys; sys.argv = ['ba3us', *sys.argv[1:]]\n"
+        "from ba3us.cli import main; main()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", hook, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not (folder / "started").exists() and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 143 and "Traceback" not in said
+    assert sorted(p.name for p in folder.iterdir()) == ["s.npy", "s.npz", "started", "t.npy", "t.npz", "y.npy"]
