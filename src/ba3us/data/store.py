@@ -22,6 +22,7 @@ except ImportError:  # no such locks on this system: two processes may then do t
 
 KEY_BYTES = 16
 _SHARD_BYTES = 48 << 20  # a shard is what is lost when a process is killed, and what is thrown away at once
+_SHARD_ROWS = 512  # nor should a killed process lose many rows that were slow to make
 _OPEN_SHARDS = 16  # bounds how much of the mapped files can be resident
 _IDLE_SECONDS = 3600  # shards used more recently are never thrown away
 
@@ -57,7 +58,7 @@ class Store:
         self.kind, self.shape, self.dtype, self.budget = kind, shape, np.dtype(dtype), budget
         self.folder = kind / f"{'x'.join(map(str, shape))}-{self.dtype}"
         self.row_bytes = int(np.prod(shape)) * self.dtype.itemsize
-        self.shard_rows = max(1, _SHARD_BYTES // self.row_bytes)
+        self.shard_rows = min(_SHARD_ROWS, max(1, _SHARD_BYTES // self.row_bytes))
         self._wanted = frozenset(wanted)
         self._places: dict[bytes, tuple[str, int]] = {}  # key → shard and row in it
         self._seen: set[bytes] = set()

@@ -1,5 +1,6 @@
 """Networks: backbones, the bottleneck-and-classifier head, discriminators, gradient reversal."""
 
+from ba3us.nn.depth import Frozen
 from ba3us.nn.discriminator import Conditional, Discriminator, DiscriminatorBank, Perceptron, Product
 from ba3us.nn.network import Head, Network
 from ba3us.nn.reversal import reverse_gradient
@@ -10,6 +11,7 @@ __all__ = [
     "Conditional",
     "Discriminator",
     "DiscriminatorBank",
+    "Frozen",
     "Head",
     "Network",
     "Perceptron",

@@ -19,7 +19,7 @@ from ba3us import scores
 from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.errors import UserError, require
 from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, Phase, Recipe, Step
-from ba3us.nn import Network
+from ba3us.nn import Frozen, Network
 from ba3us.training import checkpoint
 from ba3us.training.batches import announce, make_inputs
 from ba3us.training.hooks import Hook
@@ -288,6 +288,9 @@ class Trainer:
         for name, module in self.module.named_modules():
             holds_trained = any(f"{t}.".startswith(f"{name}.") for t in phase.trains) or name == ""
             module.training = covered(name) or holds_trained
+        for module in self.module.modules():
+            if isinstance(module, Frozen):
+                module.eval()
 
     def _optimizer(self, phase: Phase) -> torch.optim.Optimizer:
         groups: dict[int, list[Tensor]] = {}
