@@ -25,7 +25,12 @@ from ba3us.training import Result, RunConfig, fit
 
 SYSTEMS = ("source-only", "e-dann", "ba3us")
 OPTIONS: dict[str, Any] = {"steps": 600, "warmup_steps": 300, "backbone_scale": 1.0}
-ADVERSARIAL: dict[str, Any] = {"discriminator_hidden": 256}
+# What a network that learns from scratch wants (docs/results/warm_start.md): small discriminators, and no
+# entropy minimisation in BA³US, which would make early mistakes firm; E-DANN is defined by it and keeps it.
+OWN: dict[str, dict[str, Any]] = {
+    "e-dann": {"discriminator_hidden": 256},
+    "ba3us": {"discriminator_hidden": 256, "alpha": 0.0},
+}
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def train(name: str, seed: int, options: dict[str, Any] | None = None) -> Result
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         backbone = SmallCNN()
-    settings = OPTIONS | ({} if name == "source-only" else ADVERSARIAL) | (options or {})
+    settings = OPTIONS | OWN.get(name, {}) | (options or {})
     config = RunConfig(seed=seed, threads=1)
     return fit(name, source, target, options=settings, backbone=backbone, backbone_dim=256, config=config)
 
