@@ -12,8 +12,8 @@ _HEAD = """# Methods
 Made by `ba3us methods --markdown`; do not edit by hand.
 
 Fidelity: **faithful** is checked against numbers recorded from the original implementation, or is the plain
-textbook form; a **variant** departs from it knowingly; a **reconstruction** had no original code to read, and its
-note says what is ours. Every method takes the options of `MethodConfig` (steps, warmup_steps, batch_size,
+textbook form; a **variant** departs from it knowingly; a **reconstruction** had no original code to read, and
+its note says what is ours. Every method takes the options of `MethodConfig` (steps, warmup_steps, batch_size,
 learning_rate, …) besides its own.
 """
 
