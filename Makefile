@@ -11,8 +11,8 @@ test: lint
 	$(BIN)/python -m pytest --cov=ba3us --cov-report=term:skip-covered --cov-fail-under=90
 
 lint: .venv/.installed-dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 
 bench: .venv/.installed-dev
