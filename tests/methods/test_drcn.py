@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ba3us import losses
-from ba3us.methods.base import Batch, Inputs
+from ba3us.methods.base import Batch, Inputs, Step
 from toys import CLASSES, WIDTH, build
 
 
@@ -72,3 +72,11 @@ def test_all_rows_at_once_is_the_linear_time_estimate():
     out = method.outputs(network, inputs())
     kernel = losses.gaussian_kernels(torch.cat([out.source.features, out.target.features]))
     torch.testing.assert_close(method.distance(out.source, out.target), losses.linear_mmd(kernel))
+
+
+def test_alignment_comes_in_slowly():
+    """Aligned at full weight from the start, C→W of Office-Caltech 10→5 fell to 69 %; source-only has 97 %."""
+    network, method = build("drcn")
+    out = method.outputs(network, inputs())
+    terms = [method.losses(out, Step(i, 10))["alignment"] for i in (0, 1, 10)]
+    assert terms[0] == 0 < terms[1] < terms[2]

@@ -15,6 +15,7 @@ from ba3us.methods.base import DomainOutputs, Inputs, MethodInfo, Outputs, Step
 from ba3us.methods.parts import ClassWeighted, SourceRiskConfig, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network
+from ba3us.schedules import ramp
 
 _FLOOR = 1e-7  # probabilities below it are left out of the entropy, as in DCAN
 
@@ -23,9 +24,10 @@ _FLOOR = 1e-7  # probabilities below it are left out of the entropy, as in DCAN
 class DRCNConfig(SourceRiskConfig):
     """Settings of DRCN.
 
-    `correct` names the domain whose features the residual block corrects. `alignment_weight` weighs the
-    distance between the domains: of each class, by class weight, or (not `class_wise`) of all rows at once,
-    with DCAN's linear-time estimate. `entropy_weight` weighs the target entropy.
+    `correct` names the domain whose features the residual block corrects. `alignment_weight` weighs, at the
+    end of a ramp from 0, the distance between the domains: of each class, by class weight, or (not
+    `class_wise`) of all rows at once, with DCAN's linear-time estimate. `entropy_weight` weighs the target
+    entropy.
     """
 
     correct: Literal["source", "target"] = "source"
@@ -48,7 +50,7 @@ class DRCNConfig(SourceRiskConfig):
         setting="both",
         fidelity="reconstruction",
         note="From the abstract, with the kernels of its sibling DCAN (checked). Ours: the block's shape and "
-        "zero start, target rows assigned by their predictions, the weighted mean over classes.",
+        "zero start, target rows assigned by their predictions, the weighted mean over classes, the ramp.",
     ),
 )
 class DRCN(ClassWeighted):
@@ -81,12 +83,16 @@ class DRCN(ClassWeighted):
         features, logits = network(x)
         return self._corrected(network, features) if self.config.correct == "target" else (features, logits)
 
+    def _weight(self, step: Step) -> float:
+        """λ comes in slowly: target rows are assigned by predictions that mean little at first."""
+        return self.config.alignment_weight * ramp(step.number, step.horizon)
+
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy, weighted distance of the domains, target entropy."""
         c = self.config
         entropy = losses.entropy(outputs.target.logits, floor=_FLOOR).mean()
         return source_risk(outputs.source, c) | {
-            "alignment": c.alignment_weight * self.distance(outputs.source, outputs.target),
+            "alignment": self._weight(step) * self.distance(outputs.source, outputs.target),
             "entropy": c.entropy_weight * entropy,
         }
 
