@@ -1,8 +1,9 @@
 """Benchmarks: protocols as data, methods × tasks × seeds, results that survive an interruption, tables."""
 
 from ba3us.bench.protocol import Protocol, Task, read_protocol
-from ba3us.bench.runner import Job, chosen_methods, jobs, parse_settings, run
+from ba3us.bench.runner import Job, chosen_methods, jobs, run
 from ba3us.bench.tables import markdown, overview, summarise
+from ba3us.methods.options import parse_options as parse_settings
 
 __all__ = [
     "Job",

@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -45,16 +44,6 @@ def chosen_methods(text: str) -> list[str]:
     if text.strip() == "all":
         return [e.name for e in methods.entries() if not {"pixels", "batch norm"} & set(e.info.needs)]
     return [methods.get(name.strip()).name for name in text.split(",") if name.strip()]
-
-
-def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """``name=value`` pairs, values read as YAML (numbers, true, null, words)."""
-    options = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        require(bool(equals and name), f"Setting {pair!r} is not of the form name=value.")
-        options[name] = yaml.safe_load(value)
-    return options
 
 
 def jobs(
