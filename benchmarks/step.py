@@ -202,7 +202,7 @@ def timed(rows: dict[str, Callable[[int], None]], steps: int, rounds: int) -> di
     seconds: dict[str, list[float]] = {name: [] for name in rows}
     for turn in range(rounds + 1):
         for name, run in rows.items():
-            count = max(10, steps // 10) if "workers" in name and "no " not in name else steps
+            count = max(10, steps // 2) if "4 loader workers" in name else steps
             start = time.perf_counter()
             run(count if turn else 10)
             elapsed = time.perf_counter() - start
@@ -241,7 +241,7 @@ def main() -> None:
     print(text)
     if args.out:
         threads = torch.get_num_threads()
-        head = f"# Time of one step\n\n`{parser.prog}`; {threads} threads, torch {torch.__version__}.\n\n"
+        head = f"# Time of one step\n\n`python benchmarks/step.py --steps {args.steps}`; {threads} threads, torch {torch.__version__}.\n\n"
         args.out.write_text(head + text + "\n", encoding="utf-8")
 
 
