@@ -89,3 +89,11 @@ def test_what_is_recorded_is_the_solution():
     predicted = result.predict(target).logits.argmax(dim=1).numpy()
     assert np.array_equal(result.evaluations[-1].predictions, predicted)
     assert result.selected == 1  # the solution, whatever the entropy
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed", "64-true"])
+def test_any_precision(precision):
+    source, target, labels = blobs()
+    config = RunConfig(threads=1, precision=precision)
+    result = fit("mcs", source, target, options={"steps": 3}, config=config)
+    assert (result.predict(target).logits.argmax(dim=1).numpy() == labels).mean() > 0.7

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ba3us.losses import full_precision
 from ba3us.methods.base import WARMUP, DomainOutputs, Method, MethodInfo, Outputs, Phase, Recipe, Refresh
 from ba3us.methods.parts import SourceRiskConfig, source_risk
 from ba3us.methods.registry import register
@@ -127,8 +128,13 @@ class MCS(Method):
         features, logits = network(x)
         if self.spread == 0:
             return features, logits
-        distances = torch.cdist(F.normalize(features, dim=1) @ self.projection, self.centroids)
-        return features, -(distances**2) / (2 * self.spread)
+        return features, _log_densities(features, self.projection, self.centroids, self.spread)
+
+
+@full_precision
+def _log_densities(features: Tensor, projection: Tensor, centroids: Tensor, spread: Tensor) -> Tensor:
+    distances = torch.cdist(F.normalize(features, dim=1) @ projection, centroids)
+    return -(distances**2) / (2 * spread)
 
 
 def _class_means(x: Tensor, labels: Tensor, otherwise: Tensor) -> Tensor:
