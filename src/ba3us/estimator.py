@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -162,21 +162,19 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self, X: ArrayLike, *, sample_domain: ArrayLike | None = None, allow_source: bool = True
     ) -> np.ndarray:
         """The likeliest label of each row. `sample_domain` and `allow_source` are for skada, and ignored."""
-        best = [logits.argmax(dim=1).numpy() for _, logits in self._outputs(X)]
-        return self.classes_[np.concatenate(best)]
+        return self.classes_[self._collect(X, np.int64, lambda features, logits: logits.argmax(dim=1))]
 
     def predict_proba(
         self, X: ArrayLike, *, sample_domain: ArrayLike | None = None, allow_source: bool = True
     ) -> np.ndarray:
         """Probability of each class, float32 [n, C], in the order of `classes_`."""
-        parts = [logits.softmax(dim=1).numpy() for _, logits in self._outputs(X)]
-        return np.concatenate(parts)
+        return self._collect(X, np.float32, lambda features, logits: logits.softmax(dim=1))
 
     def transform(
         self, X: ArrayLike, *, sample_domain: ArrayLike | None = None, allow_source: bool = True
     ) -> np.ndarray:
         """Adapted features: what the classifier sees, float32 [n, d]."""
-        return np.concatenate([features.numpy() for features, _ in self._outputs(X)])
+        return self._collect(X, np.float32, lambda features, logits: features)
 
     def fit_transform(
         self,
@@ -238,9 +236,17 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         rows = check_rows(self, X, "source", reset=True)
         return rows, y, None if Xt is None else check_rows(self, Xt, "target")
 
-    def _outputs(self, X: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    def _collect(self, X: Any, dtype: Any, wanted: Callable[[Tensor, Tensor], Tensor]) -> np.ndarray:
+        """What is wanted of features and logits of every row, batch by batch."""
         check_is_fitted(self)
-        return self.model_.outputs(Target(check_rows(self, X, "X"), name="X"))
+        domain, row = Target(check_rows(self, X, "X"), name="X"), 0
+        for features, logits in self.model_.outputs(domain):
+            part = wanted(features, logits).numpy()
+            if row == 0:  # one array for all; many small ones would leave holes in the memory
+                collected = np.empty((len(domain), *part.shape[1:]), dtype)
+            collected[row : row + len(part)] = part
+            row += len(part)
+        return collected
 
     # --- what comes out ----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 _FORGET = getattr(mmap, "MADV_DONTNEED", None)  # not on every system
-_NEIGHBOURS = 1 << 18  # bytes that may become resident around a row read: Linux maps pages in groups
+_NEIGHBOURS = 1 << 21  # bytes that may become resident around a place read: Linux maps pages in large groups
 _RESIDENT = 1 << 26  # about so many may stay
 
 
@@ -18,7 +18,6 @@ class Mapped:
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
         self.shape, self.dtype = array.shape, array.dtype
-        self._row_bytes = array.nbytes // len(array) + _NEIGHBOURS
         self._resident = 0
 
     def __len__(self) -> int:
@@ -27,7 +26,7 @@ class Mapped:
     def read(self, rows: Any) -> np.ndarray:
         """A copy of some rows (an integer array or a slice), in native byte order."""
         copy = np.array(self.array[rows], dtype=self.dtype.newbyteorder("="))
-        self._resident += len(copy) * self._row_bytes
+        self._resident += copy.nbytes + _NEIGHBOURS * (1 if isinstance(rows, slice) else len(rows))
         if self._resident > _RESIDENT:
             let_go(self.array)
             self._resident = 0
