@@ -72,7 +72,7 @@ def ours(name: str = "ba3us") -> Callable[[int], None]:
 def released_form(workers: int) -> Callable[[int], None]:
     """(b) The same step in the form of the released program.
 
-    Three shuffled DataLoaders that collate item by item, three forward passes, plain SGD.
+    Three shuffled DataLoaders that collate item by item, three forward passes, torch's dropout, plain SGD.
     """
     source, labels, target = data()
     labelled = TensorDataset(torch.from_numpy(source), torch.from_numpy(labels))
@@ -84,6 +84,9 @@ def released_form(workers: int) -> Callable[[int], None]:
             yield from loader
 
     network, method = build()
+    for i, layer in enumerate(method.discriminator):
+        if isinstance(layer, nn.Dropout):
+            method.discriminator[i] = nn.Dropout(layer.p)
     parameters = [*network.parameters(), *method.parameters()]
     optimizer = torch.optim.SGD(
         parameters, lr=0.01, momentum=0.9, weight_decay=1e-3, nesterov=True, foreach=False
