@@ -244,7 +244,8 @@ def main() -> None:
     print(text)
     if args.out:
         threads = torch.get_num_threads()
-        head = f"# Time of one step\n\n`python benchmarks/step.py --steps {args.steps}`; {threads} threads, torch {torch.__version__}.\n\n"
+        command = f"`python benchmarks/step.py --steps {args.steps}`"
+        head = f"# Time of one step\n\n{command}; {threads} threads, torch {torch.__version__}.\n\n"
         args.out.write_text(head + text + "\n", encoding="utf-8")
 
 
