@@ -59,8 +59,11 @@ def demo(
 
 @app.command()
 def adapt(
-    source: Annotated[Path, typer.Argument(help="Labelled features: .npz, or .npy with --labels.")],
-    target: Annotated[Path, typer.Argument(help="Unlabelled features: .npz or .npy.")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="Labelled: a folder of class folders, a list file, .npz, or .npy with --labels."),
+    ],
+    target: Annotated[Path, typer.Argument(help="Unlabelled: a folder or list file of images, .npz or .npy.")],
     out: Annotated[Path, typer.Option(help="The run directory to write.")],
     method: Annotated[str, typer.Option(help="A name that 'ba3us methods' lists.")] = "ba3us",
     settings: Annotated[list[str] | None, typer.Option("--set", help="name=value for the method.")] = None,
@@ -69,46 +72,87 @@ def adapt(
     labels: Annotated[Path | None, typer.Option(help="The source's labels, .npy.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads; results depend on them.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    backbone: Annotated[
+        str | None, typer.Option(help="Images: a timm name; efficientnet_lite0 (default) needs no network.")
+    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Images: the backbone's weights.")] = None,
+    train: Annotated[
+        str | None, typer.Option(help="Images: head, tail (default), all, or the stage to train from.")
+    ] = None,
+    views: Annotated[int | None, typer.Option(help="Images: views kept where a part is frozen (4).")] = None,
+    size: Annotated[int | None, typer.Option(help="Images: side of the crops (the backbone's own).")] = None,
+    ten_crop: Annotated[bool | None, typer.Option("--ten-crop", help="Images: for methods with views.")] = None,
+    cache_gb: Annotated[float | None, typer.Option(help="Images: what the cache may hold (10).")] = None,
+    precision: Annotated[str | None, typer.Option(help="Images: float32, bfloat16 or float16.")] = None,
+    device: Annotated[str | None, typer.Option(help="Images: auto, cpu or cuda.")] = None,
+    compile: Annotated[bool | None, typer.Option("--compile", help="Images: torch.compile.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Images: threads that decode.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Images: where the paths of list files start.")] = None,
+    classes: Annotated[Path | None, typer.Option(help="Images: class names of a list file.")] = None,
+    resume: Annotated[bool | None, typer.Option("--resume", help="Images: go on if interrupted.")] = None,
     json: Json = False,
 ) -> None:
     """Adapt a classifier to a target; writes the model, predictions and which classes are present."""
-    from ba3us import runs
+    from ba3us import image_runs, runs
     from ba3us.methods.options import parse_options
 
-    summary = runs.adapt(
-        source,
-        target,
-        out,
-        labels=labels,
-        overwrite=overwrite,
-        method=method,
-        steps=steps,
-        options=parse_options(settings or ()),
-        seed=seed,
-        threads=threads,
-        verbose=not json,
-    )
+    shown: dict[str, Any] = {"backbone": backbone, "weights": weights, "train": train, "views": views}
+    shown |= {"size": size, "ten_crop": ten_crop, "cache_gb": cache_gb, "precision": precision}
+    shown |= {"device": device, "compile": compile, "workers": workers}
+    given = {name: value for name, value in shown.items() if value is not None}
+    listed: dict[str, Any] = {"root": root, "classes": classes, "resume": resume}
+    asked = {name: value for name, value in listed.items() if value is not None}
+    common: dict[str, Any] = {
+        "method": method,
+        "steps": steps,
+        "options": parse_options(settings or ()),
+        "seed": seed,
+        "threads": threads,
+        "overwrite": overwrite,
+        "verbose": not json,
+    }
+    if image_runs.are_images(source, target, {"labels": labels}, given | asked):
+        options = image_runs.ImageOptions(**given)
+        summary = image_runs.adapt_images(source, target, out, images=options, **asked, **common)
+    else:
+        summary = runs.adapt(source, target, out, labels=labels, **common)
     counts = len(summary["classes_present"]), len(summary["classes"])
     title = f"{summary['run']}: {counts[0]} of {counts[1]} classes are present"
-    table = Table("class", "share of predictions", "mean probability", title=title)
+    table = Table("class", "share of predictions", "mean probability", title=title, caption=_caption(summary))
     for row in sorted(summary["classes"], key=lambda row: -row["share"]):
         if row["present"]:
             table.add_row(str(row["class"]), f"{row['share']:.1%}", f"{row['mean_probability']:.1%}")
     show(summary, json, table)
 
 
+def _caption(summary: dict[str, Any]) -> str | None:
+    """What was left out, and what else somebody should know."""
+    notes = list(summary.get("notes", ()))
+    if count := summary.get("skipped"):
+        were = "file was" if count == 1 else "files were"
+        notes.append(f"{count} {were} left out: see {summary['skipped_file']}.")
+    return " ".join(notes) or None
+
+
 @app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="A folder that 'ba3us adapt' wrote.")],
-    data: Annotated[Path, typer.Argument(help="Features: .npz or .npy.")],
+    data: Annotated[
+        Path, typer.Argument(help="What the run is on: .npz or .npy, or a folder or list of images.")
+    ],
     csv: Annotated[Path, typer.Option("--csv", help="Where to write: row or path, class, probability.")],
+    root: Annotated[Path | None, typer.Option(help="Where the paths of a list file start.")] = None,
     json: Json = False,
 ) -> None:
     """Predict more data with the model of a run."""
-    from ba3us import runs
+    from ba3us import image_runs, runs
 
-    summary = runs.predict(run, data, csv)
-    table = Table("class", "rows", title=f"{summary['rows']} predictions in {summary['csv']}")
+    if image_runs.is_image_run(run):
+        summary = image_runs.predict_images(run, data, csv, root=root, verbose=not json)
+    else:
+        summary = runs.predict(run, data, csv)
+    title = f"{summary['rows']} predictions in {summary['csv']}"
+    table = Table("class", "rows", title=title, caption=_caption(summary))
     for row in sorted(summary["predicted"], key=lambda row: -row["rows"]):
         table.add_row(str(row["class"]), str(row["rows"]))
     show(summary, json, table)

@@ -25,10 +25,10 @@ from ba3us.data.writing import check_new_file, check_new_folder, new_file, new_f
 from ba3us.errors import UserError, require
 from ba3us.estimator import PartialAdapter
 from ba3us.selection import class_shares, present_classes
-from ba3us.training import Model
+from ba3us.training import Evaluation, Model
 
-_FORMAT = "ba3us run 1"
-_MODEL = "model.safetensors"
+FORMAT = "ba3us run 1"
+MODEL = "model.safetensors"
 
 
 def adapt(
@@ -63,7 +63,7 @@ def adapt(
         A summary of JSON values, with one row per class under ``classes``.
     """
     out = Path(out)
-    check_new_folder(out, overwrite, _is_run)
+    check_new_folder(out, overwrite, is_run)
     found, given = _read(source), _read(target)
     y = _labels(found, Path(source), labels)
     _check_backbones(found.backbone, given.backbone, target)
@@ -72,7 +72,7 @@ def adapt(
     seconds = time.perf_counter() - start
     config = _config(adapter, source, found, target, given)
     presence = _presence(adapter)
-    check_new_folder(out, overwrite, _is_run)  # somebody may have been faster
+    check_new_folder(out, overwrite, is_run)  # somebody may have been faster
     with new_folder(out) as folder:
         _write_run(folder, adapter, config, presence, given)
     return {
@@ -90,10 +90,10 @@ def adapt(
 def predict(run: str | Path, data: str | Path, out: str | Path) -> dict[str, Any]:
     """Predict a feature file with the model of a run, into a CSV file; what ``ba3us predict`` does."""
     run, data, out = Path(run), Path(data), Path(out)
-    require(_is_run(run), f"There is no run in {run}: give a folder that ba3us adapt wrote.")
+    require(is_run(run), f"There is no run in {run}: give a folder that ba3us adapt wrote.")
     require(out.resolve() != data.resolve(), f"The output {out} is the data itself: choose another name.")
     check_new_file(out)
-    model, about = Model.load(run / _MODEL)
+    model, about = Model.load(run / MODEL)
     classes: Any = about.get("classes")
     require(
         isinstance(classes, list) and len(classes) == model.blueprint.classes,
@@ -105,7 +105,7 @@ def predict(run: str | Path, data: str | Path, out: str | Path) -> dict[str, Any
     require(shape == wanted, f"A sample of {data} has shape {shape}, of the run {wanted}: give the same kind.")
     domain = Target(found.features, name=f"data of {data}")
     with new_file(out) as part:
-        counts = _write_predictions(part, model, classes, domain, found.paths)
+        counts = write_predictions(part, model, classes, domain, found.paths)
     return {
         "run": str(run),
         "csv": str(out),
@@ -118,7 +118,7 @@ def predict(run: str | Path, data: str | Path, out: str | Path) -> dict[str, Any
 
 
 def _read(path: str | Path) -> FeatureSet:
-    """A feature file. (Image folders will enter here.)"""
+    """A feature file."""
     path = Path(path)
     require(
         not path.is_dir(), f"{path} is a folder: turn its images into a feature file with ba3us embed first."
@@ -156,10 +156,11 @@ def _check_backbones(source: str | None, other: str | None, path: str | Path) ->
     )
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run directory."""
     try:
         content = (path / "config.yaml").read_text(encoding="utf-8")
-        return content.startswith(f"format: {_FORMAT}")
+        return content.startswith(f"format: {FORMAT}")
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -170,15 +171,20 @@ def _is_run(path: Path) -> bool:
 def _write_run(
     folder: Path, adapter: PartialAdapter, config: dict[str, Any], presence: pd.DataFrame, target: FeatureSet
 ) -> None:
+    write_tables(folder, config, adapter.history_, presence)
+    classes = adapter.classes_.tolist()
+    adapter.model_.save(folder / MODEL, {"classes": classes, "backbone": config["backbone"]})
+    domain = Target(target.features)
+    write_predictions(folder / "predictions.csv", adapter.model_, classes, domain, target.paths)
+
+
+def write_tables(folder: Path, config: dict[str, Any], history: pd.DataFrame, presence: pd.DataFrame) -> None:
+    """``config.yaml``, ``history.csv`` and ``presence.csv``."""
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     (folder / "config.yaml").write_text(text, encoding="utf-8")
-    adapter.history_.to_csv(folder / "history.csv", index=False)
+    history.to_csv(folder / "history.csv", index=False)
     words = presence.assign(present=np.where(presence["present"], "yes", "no"))
     words.to_csv(folder / "presence.csv", index=False)
-    classes = adapter.classes_.tolist()
-    adapter.model_.save(folder / _MODEL, {"classes": classes, "backbone": config["backbone"]})
-    domain = Target(target.features)
-    _write_predictions(folder / "predictions.csv", adapter.model_, classes, domain, target.paths)
 
 
 def _config(
@@ -188,7 +194,7 @@ def _config(
     best = adapter.evaluations_[adapter.selected_]
     blueprint = adapter.model_.blueprint
     return {
-        "format": _FORMAT,
+        "format": FORMAT,
         "version": __version__,
         "method": blueprint.method,
         "seed": adapter.random_state,
@@ -203,13 +209,16 @@ def _config(
 
 
 def _presence(adapter: PartialAdapter) -> pd.DataFrame:
-    """One row per class: its share of target predictions, its mean probability, whether it is present."""
     assert adapter.selected_ is not None
-    best = adapter.evaluations_[adapter.selected_]
-    shares = class_shares(best.predictions, len(adapter.classes_))
+    return presence_table(adapter.classes_, adapter.evaluations_[adapter.selected_])
+
+
+def presence_table(classes: Any, best: Evaluation) -> pd.DataFrame:
+    """One row per class: its share of target predictions, its mean probability, whether it is present."""
+    shares = class_shares(best.predictions, len(classes))
     return pd.DataFrame(
         {
-            "class": adapter.classes_,
+            "class": classes,
             "share": shares.round(6),
             "mean_probability": best.mean_probabilities.astype(float).round(6),
             "present": present_classes(shares),
@@ -217,7 +226,7 @@ def _presence(adapter: PartialAdapter) -> pd.DataFrame:
     )
 
 
-def _write_predictions(
+def write_predictions(
     path: Path, model: Model, classes: list[Any], domain: Target, paths: list[str] | None
 ) -> np.ndarray:
     """One line per row, batch by batch; returns how many rows each class got."""

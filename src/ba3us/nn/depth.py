@@ -33,11 +33,11 @@ class Cut:
     first: str | None
 
 
-def cut(backbone: Backbone, train: str) -> Cut:
+def cut(backbone: Backbone, train: str, *, check: bool = True) -> Cut:
     """Cut a backbone in two where training begins. Its module is taken apart: use the parts from now on.
 
     Works for networks whose blocks follow one another; whether the parts are the whole again is checked on
-    one random image.
+    one random image, unless `check` is off.
 
     Parameters
     ----------
@@ -56,15 +56,12 @@ def cut(backbone: Backbone, train: str) -> Cut:
     start = _start(chain, train, backbone.name)
     if start == 0:
         return Cut(None, model, chain[0][0])
-    whole = _seen(model, backbone.size)
+    whole = _seen(model, backbone.size) if check else None
     front = _frozen(nn.Sequential(*(unit for _, unit in chain[:start])))
     for name, _ in chain[:start]:
         above, _, last = name.rpartition(".")
         setattr(model.get_submodule(above), last, nn.Identity())
-    try:
-        same = whole is None or torch.allclose(_seen(model, backbone.size, front), whole, rtol=1e-3, atol=1e-4)  # type: ignore[arg-type]
-    except (RuntimeError, TypeError, AssertionError, ValueError, IndexError):
-        same = False
+    same = whole is None or _gives(model, front, backbone.size, whole)
     first = chain[start][0]
     require(
         same,
@@ -130,6 +127,14 @@ def _has_weights(unit: nn.Module) -> bool:
 
 def _frozen(module: nn.Module) -> nn.Module:
     return module.eval().requires_grad_(False)
+
+
+def _gives(tail: nn.Module, front: nn.Module, size: int, whole: Tensor) -> bool:
+    try:
+        parts = _seen(tail, size, front)
+    except (RuntimeError, TypeError, AssertionError, ValueError, IndexError):
+        return False  # what comes out of the front does not fit what was left of the rest
+    return parts is not None and parts.shape == whole.shape and torch.allclose(parts, whole, 1e-3, 1e-4)
 
 
 def _seen(model: nn.Module, size: int, front: nn.Module | None = None) -> Tensor | None:

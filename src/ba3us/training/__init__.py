@@ -1,6 +1,7 @@
 """Training: the one loop, its configuration, checkpoints and progress."""
 
 from ba3us.training.hooks import Hook
+from ba3us.training.image_model import ImageBlueprint, ImageModel
 from ba3us.training.loop import RunConfig, Trainer, TrainingStep
 from ba3us.training.model import Blueprint, Model
 from ba3us.training.progress import ProgressBar
@@ -11,6 +12,8 @@ __all__ = [
     "Blueprint",
     "Evaluation",
     "Hook",
+    "ImageBlueprint",
+    "ImageModel",
     "Model",
     "ProgressBar",
     "Result",

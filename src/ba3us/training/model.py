@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -22,8 +22,6 @@ from ba3us.methods.base import MethodConfig
 from ba3us.nn import Network
 from ba3us.training.loop import TrainingStep
 from ba3us.training.predict import predict_batches
-
-_FORMAT = "ba3us model 1"
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,14 @@ class Model:
     It pickles, and goes to disk, as a blueprint and plain arrays.
     """
 
+    FORMAT: ClassVar[str] = "ba3us model 1"
+    Plan: ClassVar[type] = Blueprint
+
     def __init__(self, blueprint: Blueprint, module: TrainingStep) -> None:
         self.blueprint, self.module = blueprint, module
 
     @classmethod
-    def rebuilt(cls, blueprint: Blueprint, state: dict[str, Tensor]) -> Model:
+    def rebuilt(cls, blueprint: Any, state: dict[str, Tensor]) -> Self:
         """From weights. Nothing is allocated before they are known to fit."""
         with torch.device("meta"):
             module = blueprint.build()
@@ -89,11 +90,11 @@ class Model:
 
     def save(self, path: Path, about: dict[str, Any]) -> None:
         """Write a safetensors file; `about` (JSON values) and the blueprint go into its header."""
-        header = {"format": _FORMAT, "blueprint": dataclasses.asdict(self.blueprint), "about": about}
+        header = {"format": self.FORMAT, "blueprint": dataclasses.asdict(self.blueprint), "about": about}
         path.write_bytes(packed(self.state(), {"ba3us": json.dumps(header)}))
 
     @classmethod
-    def load(cls, path: Path) -> tuple[Model, dict[str, Any]]:
+    def load(cls, path: Path) -> tuple[Self, dict[str, Any]]:
         """Read what :meth:`save` wrote: the model and `about`. Loading can't run code."""
         require(path.is_file(), f"There is no model file {path}: give the folder of a run.")
         try:
@@ -101,10 +102,10 @@ class Model:
                 header = json.loads((file.metadata() or {}).get("ba3us", "{}"))
                 state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             require(
-                isinstance(header, dict) and header.get("format") == _FORMAT,
+                isinstance(header, dict) and header.get("format") == cls.FORMAT,
                 f"{path} is no model of ba3us, or of another version: give the folder of a run.",
             )
-            model = cls.rebuilt(Blueprint(**header["blueprint"]), state)
+            model = cls.rebuilt(cls.Plan(**header["blueprint"]), state)
             about = header["about"]
         except UserError:
             raise
@@ -120,4 +121,4 @@ class Model:
     def __setstate__(self, state: dict[str, Any]) -> None:
         # a pickle's arrays may be read-only
         tensors = {k: torch.from_numpy(np.array(v)) for k, v in state["state"].items()}
-        vars(self).update(vars(Model.rebuilt(state["blueprint"], tensors)))
+        vars(self).update(vars(type(self).rebuilt(state["blueprint"], tensors)))

@@ -1,0 +1,332 @@
+"""Runs on images: folders and lists, what is skipped, resuming, predicting more, bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from ba3us.cli import app
+from ba3us.errors import UserError
+from ba3us.image_runs import ImageOptions, adapt_images, is_image_run, is_images, predict_images
+from ba3us.image_runs.opening import notes_on
+from ba3us.training import Hook, ImageModel, Trainer
+from image_toys import COLOURS
+
+Image = pytest.importorskip("PIL.Image", reason="needs the vision extra")
+timm = pytest.importorskip("timm", reason="needs the vision extra")
+FILES = ["config.yaml", "history.csv", "model.safetensors", "predictions.csv", "presence.csv"]
+SMALL = {"batch_size": 4, "bottleneck": 5, "discriminator_hidden": 7, "refresh_every": 2}
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory):
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "w.safetensors"
+    save_file(timm.create_model("test_resnet").state_dict(), path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BA3US_CACHE", str(tmp_path / "cache"))
+
+
+def draw(path, colour, number):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(number).normal(0, 30, (20, 24, 3))
+    Image.fromarray(np.clip(colour + noise, 0, 255).astype(np.uint8)).save(path)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Three labelled colours, and a nested pile of two of them under folder names the source does not know."""
+    for c, name in enumerate(["blue", "green", "red"]):
+        for i in range(4):
+            draw(tmp_path / "s" / name / f"{i}.png", COLOURS[c], i)
+    for i in range(5):
+        draw(tmp_path / "t" / f"heap{i % 2}" / f"{i}.png", COLOURS[i % 2] + 20, 100 + i)
+    return tmp_path
+
+
+def small(weights, **options):
+    return ImageOptions(backbone="test_resnet", weights=weights, size=32, views=2, device="cpu", **options)
+
+
+def adapt(photos, weights, out="run", method="ba3us", source="s", target="t", options=None, **more):
+    image_options = {k: more.pop(k) for k in [*more] if k in ImageOptions.__dataclass_fields__}
+    return adapt_images(
+        photos / source,
+        photos / target,
+        photos / out,
+        method=method,
+        steps=4,
+        options=SMALL | (options or {}) if method == "ba3us" else options,
+        images=small(weights, **image_options),
+        threads=1,
+        **more,
+    )
+
+
+def table(path):
+    with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("train", ["tail", "head", "all"])
+def test_a_run_and_predictions_from_it(photos, weights, train):
+    summary = adapt(photos, weights, train=train)
+    run = photos / "run"
+    assert sorted(p.name for p in run.iterdir()) == FILES  # nothing was skipped, no state is left
+    assert [p.name for p in photos.iterdir() if p.name.startswith(".")] == []
+    assert summary["source_rows"] == 12 and summary["target_rows"] == 5 and summary["skipped"] == 0
+    assert [row["class"] for row in summary["classes"]] == ["blue", "green", "red"]
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["images"]["train"] == train and config["images"]["size"] == 32
+    lines = table(run / "predictions.csv")
+    assert [line["path"] for line in lines] == [f"heap{i % 2}/{i}.png" for i in (0, 2, 4, 1, 3)]
+    assert is_image_run(run) and not is_image_run(photos)
+
+    again = predict_images(run, photos / "t", photos / "out.csv")
+    assert again["rows"] == 5 and again["skipped"] == 0
+    more = table(photos / "out.csv")
+    assert [line["class"] for line in more] == [line["class"] for line in lines]
+    np.testing.assert_allclose(
+        [float(line["probability"]) for line in more],
+        [float(line["probability"]) for line in lines],
+        atol=2e-2,  # kept activations are rounded
+    )
+
+
+def test_the_model_file_holds_everything(photos, weights):
+    adapt(photos, weights, train="layer4", activations="float32")
+    model, about = ImageModel.load(photos / "run" / "model.safetensors")
+    assert about == {"classes": ["blue", "green", "red"]} and model.front is not None
+    original = timm.create_model("test_resnet")
+    original.load_state_dict(load_file(weights))
+    assert torch.equal(model.front.state_dict()["0.weight"], original.conv1[0].weight)
+
+
+@pytest.mark.parametrize("method", ["sspda", "pada", "cdan+transnorm"])
+def test_other_methods(photos, weights, method):
+    options = {"batch_size": 4, "permutations": 3} if method == "sspda" else {"batch_size": 4, "bottleneck": 5}
+    summary = adapt(photos, weights, method=method, options=options, ten_crop=True)
+    assert summary["method"] == method
+    assert predict_images(photos / "run", photos / "t", photos / "out.csv")["rows"] == 5
+
+
+def test_list_files(photos, weights):
+    lines = [f"s/{name}/{i}.png {c}" for c, name in enumerate(["blue", "green", "red"]) for i in range(4)]
+    (photos / "lists").mkdir()
+    (photos / "lists" / "s.txt").write_text("\n".join(lines))
+    (photos / "lists" / "t.txt").write_text("\n".join(f"t/heap{i % 2}/{i}.png 77" for i in range(5)))
+    (photos / "names.txt").write_text("azure\nlime\nscarlet\n")
+    summary = adapt(
+        photos, weights, source="lists/s.txt", target="lists/t.txt", root=photos, classes=photos / "names.txt"
+    )
+    assert [row["class"] for row in summary["classes"]] == ["azure", "lime", "scarlet"]
+    mixed = adapt(photos, weights, out="mixed", source="lists/s.txt", root=photos)  # a list and a folder
+    assert mixed["target_rows"] == 5 and mixed["classes"][0]["class"] == "blue"
+
+
+def test_the_same_run_twice(photos, weights):
+    for out in ("a", "b"):
+        adapt(photos, weights, out=out)
+    a, b = ((photos / out / "model.safetensors").read_bytes() for out in ("a", "b"))
+    assert a == b
+    with pytest.raises(UserError, match="There is a run in"):
+        adapt(photos, weights, out="a")
+    adapt(photos, weights, out="a", overwrite=True, seed=1)
+    assert (photos / "a" / "model.safetensors").read_bytes() != a
+
+
+@pytest.mark.parametrize("train", ["tail", "all"])
+def test_interrupted_and_resumed(photos, weights, train, monkeypatch):
+    adapt(photos, weights, out="whole", train=train)
+
+    class Stop(Hook):
+        def on_step(self, trainer, step):
+            if step.number == 2:
+                raise KeyboardInterrupt
+
+    made = Trainer.__init__
+    monkeypatch.setattr(
+        Trainer, "__init__", lambda self, *a, hooks=(), **k: made(self, *a, hooks=[*hooks, Stop()], **k)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        adapt(photos, weights, out="cut", train=train)
+    assert not (photos / "cut").exists() and len(list(photos.glob(".cut.*.state"))) == 1
+    monkeypatch.setattr(Trainer, "__init__", made)
+    other = adapt(photos, weights, out="other", train=train, seed=3, resume=True)
+    assert not other["resumed"]  # another run
+    summary = adapt(photos, weights, out="cut", train=train, resume=True)
+    assert summary["resumed"] and not list(photos.glob(".cut.*.state"))
+    assert table(photos / "cut" / "history.csv") == table(photos / "whole" / "history.csv")
+    same = [(photos / out / "model.safetensors").read_bytes() for out in ("whole", "cut")]
+    assert same[0] == same[1]
+
+
+def test_precision_and_compile(photos, weights, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compiled.append(self))
+    adapt(photos, weights, out="a", precision="bfloat16", compile=True)
+    assert len(compiled) == 1
+    adapt(photos, weights, out="b")
+    assert table(photos / "a" / "history.csv") != table(photos / "b" / "history.csv")
+    for wrong in ({"precision": "int8"}, {"device": "tpu"}, {"size": 3}, {"views": 0}):
+        with pytest.raises(UserError, match=str(next(iter(wrong.values())))):
+            ImageOptions(**wrong)
+
+
+# --- bad input ----------------------------------------------------------------------------------------------
+
+
+def spoil(folder):
+    """Every kind of difficult file, with whether it is left out and why."""
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 20, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels)
+    image.save(folder / "whole.jpg")
+    (folder / "truncated.jpg").write_bytes((folder / "whole.jpg").read_bytes()[:300])
+    (folder / "zero.jpg").touch()
+    image.convert("CMYK").save(folder / "cmyk.jpg")
+    Image.fromarray(pixels[:, :, 0].astype(np.uint16) * 256).save(folder / "sixteen.png")
+    image.convert("P").save(folder / "palette.png")
+    image.save(folder / "animated.gif", save_all=True, append_images=[image.rotate(90)])
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image.save(folder / "turned.jpg", exif=exif)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Image.new("1", (16000, 12000)).save(folder / "bomb.png")
+    (folder / "text.jpg").write_text("not an image")
+    (folder / "notes.txt").write_text("notes")
+    (folder / "broken.jpg").symlink_to(folder / "nowhere.jpg")
+    (folder / "nothing").mkdir()
+    return {"truncated.jpg", "zero.jpg", "bomb.png", "text.jpg", "notes.txt", "broken.jpg"}
+
+
+def test_bad_files_are_listed_and_the_run_goes_on(photos, weights):
+    left_out = spoil(photos / "s" / "red")
+    spoil(photos / "t" / "heap0")
+    summary = adapt(photos, weights, train="head")
+    listed = table(photos / "run" / "skipped.csv")
+    assert summary["skipped"] == len(listed) == 2 * len(left_out)
+    assert summary["skipped_file"] == str(photos / "run" / "skipped.csv")
+    assert {row["path"] for row in listed if row["domain"] == "source"} == {f"red/{n}" for n in left_out}
+    assert {row["path"] for row in listed if row["domain"] == "target"} == {f"heap0/{n}" for n in left_out}
+    assert all(row["reason"] for row in listed)
+    assert summary["source_rows"] == 12 + 6 and summary["target_rows"] == 5 + 6
+    again = predict_images(photos / "run", photos / "t", photos / "out.csv")
+    assert again["rows"] == 11 and len(table(photos / "out.skipped.csv")) == again["skipped"] == 6
+
+
+def test_a_class_without_a_readable_image_is_left_out(photos, weights):
+    for path in (photos / "s" / "green").iterdir():
+        path.write_text("no image")
+    (photos / "s" / "empty").mkdir()
+    summary = adapt(photos, weights, train="head")
+    assert [row["class"] for row in summary["classes"]] == ["blue", "red"]
+    reasons = {row["path"]: row["reason"] for row in table(photos / "run" / "skipped.csv")}
+    assert reasons["green"] == "a class none of whose images can be read"
+    assert reasons["empty"] == "a class folder without images"
+    for path in (photos / "s" / "red").iterdir():
+        path.write_text("no image")
+    with pytest.raises(UserError, match="has 1 class with images: give at least two"):
+        adapt(photos, weights, out="other", train="head")
+
+
+def test_classes_that_differ_in_case_are_two(photos, weights):
+    (photos / "s" / "Red").mkdir()
+    if len(list((photos / "s").iterdir())) < 4:
+        pytest.skip("this file system takes Red for red")
+    draw(photos / "s" / "Red" / "x.png", COLOURS[0], 50)
+    summary = adapt(photos, weights, train="head")
+    assert [row["class"] for row in summary["classes"]] == ["Red", "blue", "green", "red"]
+    assert summary["notes"] == ["The classes 'Red' and 'red' differ only in case: they are 2 classes."]
+    assert notes_on(["a", "b"]) == []
+
+
+def test_sources_without_labels_or_images(photos, weights):
+    with pytest.raises(UserError, match="one subfolder per class"):
+        adapt(photos, weights, source="t/heap0")
+    draw(photos / "one" / "x" / "a.png", COLOURS[0], 0)
+    with pytest.raises(UserError, match="has 1 class with images"):
+        adapt(photos, weights, source="one")
+    (photos / "none").mkdir()
+    with pytest.raises(UserError, match="No image is in"):
+        adapt(photos, weights, target="none")
+    (photos / "none" / "a.jpg").touch()
+    with pytest.raises(UserError, match="None of the 1 images"):
+        adapt(photos, weights, target="none")
+    with pytest.raises(UserError, match="no stage called 'layer9'"):
+        adapt(photos, weights, train="layer9")
+    assert not (photos / "run").exists()
+
+
+def test_wrong_runs(photos, weights):
+    with pytest.raises(UserError, match="no run on images"):
+        predict_images(photos, photos / "t", photos / "out.csv")
+    adapt(photos, weights, train="head")
+    with pytest.raises(UserError, match="holds features"):
+        predict_images(photos / "run", photos / "t.npz", photos / "out.csv")
+    path = photos / "run" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match="it is damaged"):
+        predict_images(photos / "run", photos / "t", photos / "out.csv")
+    assert not (photos / "out.csv").exists()
+
+
+def test_what_counts_as_images(tmp_path):
+    (tmp_path / "odd.npz").mkdir()
+    assert is_images(tmp_path) and is_images("list.txt") and is_images(tmp_path / "odd.npz")
+    assert not is_images("x.npz") and not is_images("x.npy")
+
+
+# --- the command line ---------------------------------------------------------------------------------------
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def test_from_the_command_line(photos, weights):
+    base = (
+        "adapt",
+        photos / "s",
+        photos / "t",
+        "--backbone",
+        "test_resnet",
+        "--weights",
+        weights,
+        "--size",
+        32,
+    )
+    sets = [part for k, v in SMALL.items() for part in ("--set", f"{k}={v}")]
+    done = command(*base, "--out", photos / "run", "--steps", 4, *sets, "--train", "head", "--json")
+    assert done.exit_code == 0
+    summary = json.loads(done.stdout)
+    assert summary["trained"] == "head" and summary["target_rows"] == 5
+    done = command("predict", photos / "run", photos / "t", "--csv", photos / "out.csv", "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)["rows"] == 5
+    (photos / "t" / "zero.jpg").touch()
+    done = command(*base, "--out", photos / "people", "--steps", 4, *sets, "--train", "head", "--cache-gb", 0.1)
+    assert done.exit_code == 0 and "1 file was left out" in " ".join(done.stdout.split())
+    assert "skipped.csv" in "".join(done.stdout.split())
+
+
+def test_options_that_do_not_fit_together(photos):
+    np.savez(photos / "t.npz", features=np.zeros((3, 2)))
+    for arguments, sentence in (
+        ((photos / "s", photos / "t.npz"), "is a folder: turn its images into a feature file"),
+        ((photos / "t.npz", photos / "t.npz", "--train", "head"), "--train is not for features"),
+        ((photos / "s", photos / "t", "--labels", photos / "y.npy"), "--labels is not for images"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            command("adapt", *arguments, "--out", photos / "run")
