@@ -162,7 +162,8 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self, X: ArrayLike, *, sample_domain: ArrayLike | None = None, allow_source: bool = True
     ) -> np.ndarray:
         """The likeliest label of each row. `sample_domain` and `allow_source` are for skada, and ignored."""
-        return self.classes_[self._collect(X, np.int64, lambda features, logits: logits.argmax(dim=1))]
+        best = self._collect(X, np.int64, lambda features, logits: logits.argmax(dim=1))
+        return self.classes_[best]
 
     def predict_proba(
         self, X: ArrayLike, *, sample_domain: ArrayLike | None = None, allow_source: bool = True
