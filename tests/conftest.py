@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,14 @@ settings.load_profile("repeatable")
 def seeded() -> None:
     """Layers and tensors that a test draws without a generator are the same in every run."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Caches go into a temporary folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BA3US_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

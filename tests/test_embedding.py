@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from ba3us import embedding
+from ba3us.data import one_pass
+from ba3us.data.decoding import decode
 from ba3us.data.files import read_features
 from ba3us.data.images import read_images
 from ba3us.embedding import embed, embed_to_file, prepared
@@ -67,6 +69,25 @@ def test_features_are_those_of_the_papers_transform(folder, backbone, batch_size
     assert result.content.labels.tolist() == [0] * 5 + [1] * 5
     assert result.content.class_names == ["bike", "mug"] and result.content.paths == images.paths
     assert result.content.backbone == "means" and result.skipped == []
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_second_pass_comes_from_the_cache(folder, backbone, workers, tmp_path, monkeypatch):
+    monkeypatch.setenv("BA3US_CACHE", str(tmp_path / "cache"))
+    (folder / "bike" / "1.png").write_bytes(b"")
+    images = read_images(folder)
+    plain = embed(images, backbone)
+    assert not (tmp_path / "cache").exists()
+    first = embed(images, backbone, cache_gb=1, workers=workers, batch_size=2)
+    monkeypatch.setattr(one_pass, "decode", lambda p, side: 1 / 0 if p.stat().st_size else decode(p, side))
+    second = embed(images, backbone, cache_gb=1, workers=workers, batch_size=2)
+    for other in (first, second):
+        assert other.content.paths == plain.content.paths and other.skipped == plain.skipped
+        np.testing.assert_array_equal(other.content.features, plain.content.features)
+    with pytest.raises(ZeroDivisionError):
+        embed(images, backbone, cache_gb=0)
+    with pytest.raises(UserError, match="cache_gb is -1"):
+        embed(images, backbone, cache_gb=-1)
 
 
 def test_prepared_is_channels_last(backbone):

@@ -206,6 +206,7 @@ def embed(
     classes: Annotated[Path | None, typer.Option(help="Class names of a list file, one per line.")] = None,
     unlabelled: Annotated[bool, typer.Option("--unlabelled", help="Take no labels from the folders.")] = False,
     workers: Annotated[int, typer.Option(help="Threads (0: one per core).", min=0)] = 0,
+    cache_gb: Annotated[float, typer.Option(help="What the cache of decoded images may hold.")] = 10.0,
     json: Json = False,
 ) -> None:
     """Turn images into features, once and for all: a .npz file for adapt, predict and bench."""
@@ -220,6 +221,7 @@ def embed(
         classes=classes,
         labelled=False if unlabelled else None,
         workers=workers or None,
+        cache_gb=cache_gb,
         progress=not json,
     )
     table = Table("", "", title="Features", show_header=False)

@@ -6,7 +6,7 @@ import csv
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 from torch.nn import functional as F
 
-from ba3us.data.decoding import UnreadableError, decode, map_in_order, quiet_pillow
+from ba3us.data.decoding import map_in_order, quiet_pillow
 from ba3us.data.files import FeatureSet, check_writable, write_features
 from ba3us.data.images import ImageList, Skipped, read_class_names, read_images
+from ba3us.data.one_pass import OnePass, Squares
 from ba3us.errors import UserError, require
 from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone
 
@@ -44,6 +45,7 @@ def embed(
     workers: int | None = None,
     precision: str = "auto",
     device: str = "auto",
+    cache_gb: float = 0.0,
     progress: bool = False,
 ) -> Embedding:
     """Features of all images: resize to 8/7 of the backbone's side (256 for 224), centre crop, normalise.
@@ -64,6 +66,9 @@ def embed(
         (cosine at least 0.999 for every image).
     device : str
         "auto" is a GPU if there is one.
+    cache_gb : float
+        What all decoded images of this user may take on disk, in 10⁹ bytes, for another pass over them;
+        0: no cache.
     progress : bool
         Show a bar.
     """
@@ -74,12 +79,13 @@ def embed(
     workers = workers or min(_cores(), 16)
     size = min(batch_size or (8 if place.type == "cpu" else 128), -(-len(images) // workers))
     chunks = [range(start, min(start + size, len(images))) for start in range(0, len(images), size)]
+    once = OnePass(images, round(backbone.size * 8 / 7), cache_gb)
     features = np.empty((len(images), backbone.dim), dtype=np.float32)
     kept: list[int] = []
     skipped: list[Skipped] = list(images.skipped)
-    with _bar(progress) as bar:
+    with closing(once), _bar(progress) as bar:
         task = bar.add_task("", total=len(images))
-        for batch, out in _stream(images, chunks, _Seer(backbone, place, precision), workers):
+        for batch, out in _stream(once, chunks, _Seer(backbone, place, precision), workers):
             features[len(kept) : len(kept) + len(batch.rows)] = out
             kept += batch.rows
             skipped += batch.skipped
@@ -144,30 +150,7 @@ def prepared(pixels: Tensor, backbone: Backbone) -> Tensor:
     return crop.to(torch.float32, memory_format=torch.channels_last).sub_(mean).div_(std)
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Images that could be read, as uint8 [n, s, s, 3], and those that could not."""
-
-    rows: list[int]
-    pixels: np.ndarray
-    skipped: list[Skipped]
-
-
-_Seen = tuple[_Batch, np.ndarray]  # with features [n, d]
-
-
-def _read(images: ImageList, rows: range, side: int) -> _Batch:
-    kept: list[int] = []
-    squares: list[np.ndarray] = []
-    skipped: list[Skipped] = []
-    for row in rows:
-        try:
-            squares.append(decode(images.file(row), side))
-            kept.append(row)
-        except UnreadableError as error:
-            skipped.append(Skipped(images.paths[row], str(error)))
-    pixels = np.stack(squares) if squares else np.empty((0, side, side, 3), dtype=np.uint8)
-    return _Batch(kept, pixels, skipped)
+_Seen = tuple[Squares, np.ndarray]  # with features [n, d]
 
 
 class _Seer:
@@ -179,7 +162,7 @@ class _Seer:
         self.half = precision == "bfloat16"
         self.unsettled = precision == "auto" and _bfloat16_is_native(place)
 
-    def settle(self, batch: _Batch) -> None:
+    def settle(self, batch: Squares) -> None:
         """Take bfloat16 if it gives the same features for this batch."""
         if not batch.rows:
             return
@@ -189,7 +172,7 @@ class _Seer:
         cosine = F.cosine_similarity(torch.from_numpy(exact), torch.from_numpy(quick))
         self.half = bool(cosine.min() >= _CLOSE)
 
-    def __call__(self, batch: _Batch) -> _Seen:
+    def __call__(self, batch: Squares) -> _Seen:
         if not batch.rows:
             return batch, np.empty((0, self.backbone.dim), dtype=np.float32)
         with torch.inference_mode(), torch.autocast(self.place.type, torch.bfloat16, enabled=self.half):
@@ -197,23 +180,20 @@ class _Seer:
         return batch, out.float().cpu().numpy()
 
 
-def _stream(images: ImageList, chunks: list[range], seer: _Seer, workers: int) -> Iterator[_Seen]:
+def _stream(once: OnePass, chunks: list[range], seer: _Seer, workers: int) -> Iterator[_Seen]:
     """Batches and their features, in order."""
 
-    def read(rows: range) -> _Batch:
-        return _read(images, rows, round(seer.backbone.size * 8 / 7))
-
     def read_and_see(rows: range) -> _Seen:
-        return seer(read(rows))
+        return seer(once.read(rows))
 
     on_cpu = seer.place.type == "cpu"
     with quiet_pillow(), _torch_threads(max(1, _cores() // workers) if on_cpu else _cores()):
         if seer.unsettled:
-            seer.settle(read(chunks[0]))
+            seer.settle(once.read(chunks[0]))
         if on_cpu:
             yield from map_in_order(read_and_see, chunks, workers)
         else:
-            yield from map(seer, map_in_order(read, chunks, workers))
+            yield from map(seer, map_in_order(once.read, chunks, workers))
 
 
 @contextmanager

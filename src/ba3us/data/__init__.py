@@ -2,6 +2,7 @@
 
 from ba3us.data.domain import Source, Target
 from ba3us.data.files import FeatureSet, read_features, write_features
+from ba3us.data.image_domain import ImageSource, ImageTarget
 from ba3us.data.images import ImageList, read_images
 from ba3us.data.streams import BatchIndices, Streams
 
@@ -9,6 +10,8 @@ __all__ = [
     "BatchIndices",
     "FeatureSet",
     "ImageList",
+    "ImageSource",
+    "ImageTarget",
     "Source",
     "Streams",
     "Target",

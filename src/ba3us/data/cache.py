@@ -136,7 +136,7 @@ def open_images(
     require(cache_gb >= 0, f"cache_gb is {cache_gb}: give 0 or more.")
     require(workers is None or workers > 0, f"workers is {workers}: give at least 1.")
     workers = workers or min(cores(), 16)
-    keys = [_identity(images.file(row), side) for row in range(len(images))]
+    keys = [identity(images.file(row), side) for row in range(len(images))]
     kind = cache_folder() / "pixels"
     store = Store(kind, (side, side, 3), np.uint8, int(cache_gb * GIGABYTE), keys)
     reasons: dict[int, str] = {}
@@ -191,7 +191,7 @@ def _decode_missing(
             advance(at)
 
 
-def _identity(path: Path, side: int) -> bytes:
+def identity(path: Path, side: int) -> bytes:
     """A key that changes with the file; empty if there is no file."""
     try:
         status = os.stat(path)

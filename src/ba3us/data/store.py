@@ -22,8 +22,8 @@ except ImportError:  # no such locks on this system: two processes may then do t
 
 KEY_BYTES = 16
 _SHARD_BYTES = 48 << 20  # a shard is what is lost when a process is killed, and what is thrown away at once
-_SHARD_ROWS = 512  # nor should a killed process lose many rows that were slow to make
-_OPEN_SHARDS = 16  # bounds how much of the mapped files can be resident
+_SHARD_ROWS = 2048  # nor should a killed process lose many rows that were slow to make
+_OPEN_SHARDS = 16  # bounds open files, and how much of them can be resident
 _IDLE_SECONDS = 3600  # shards used more recently are never thrown away
 
 
@@ -47,7 +47,7 @@ class Store:
         Of one row.
     budget : int
         Bytes that `kind` may hold. When it is full, shards that were not used for the longest time go first.
-        With 0 nothing is written.
+        With 0 nothing is written and nothing found.
     wanted : sequence of bytes
         The keys that will be asked for; all others are ignored.
     """
@@ -83,6 +83,8 @@ class Store:
 
     def rescan(self) -> None:
         """Learn of shards that other processes wrote."""
+        if not self.budget:
+            return
         try:
             names = sorted(os.listdir(self.folder))
         except OSError:
