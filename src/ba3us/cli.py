@@ -50,7 +50,7 @@ def demo(
     steps: Annotated[int, typer.Option(help="Updates after the warm start.", min=1)] = 600,
     workers: Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)] = 0,
 ) -> None:
-    """Adapt from MNIST (ten digits) to scikit-learn's digits 0-4: real data, no download, about a minute."""
+    """Adapt from MNIST (ten digits) to scikit-learn's digits 0-4: real data, no download, under two minutes."""
     from ba3us import demo as demos
 
     outcome = demos.run(seeds=seeds, steps=steps, workers=workers, quiet=json)
