@@ -155,10 +155,10 @@ def test_adversarial_normalisers_are_detached():
 
 def test_domain_loss_puts_source_at_one():
     z = torch.tensor([3.0, -3.0])
-    assert losses.domain_loss(z, 1.0).tolist() == pytest.approx(
+    assert losses.domain_loss(z, True).tolist() == pytest.approx(
         [math.log1p(math.exp(-3)), math.log1p(math.exp(3))]
     )
-    assert losses.domain_loss(z, 0.0).tolist() == pytest.approx(
+    assert losses.domain_loss(z, False).tolist() == pytest.approx(
         [math.log1p(math.exp(3)), math.log1p(math.exp(-3))]
     )
 
@@ -320,7 +320,7 @@ def test_half_precision_is_raised_to_float32(dtype, autocast):
         lambda z, w, d: losses.entropy(z),
         lambda z, w, d: losses.entropy_weights(d.abs()),
         lambda z, w, d: losses.weighted_cross_entropy(z, labels, weights=w),
-        lambda z, w, d: losses.domain_loss(d, 1.0),
+        lambda z, w, d: losses.domain_loss(d, True),
         lambda z, w, d: losses.balanced_adversarial_loss(d[:5], d[5:10], d[10:], w[:5], w[5:10], w[10:]),
         lambda z, w, d: losses.complement_entropy(z, labels, w),
         lambda z, w, d: losses.outer_product(z, w[:, None]),

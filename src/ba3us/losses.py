@@ -48,8 +48,11 @@ def full_precision(function: _Function) -> _Function:
 
 def _shares(weights: Tensor) -> Tensor:
     """Weights over their detached sum; all zero when the sum is zero."""
-    total = weights.sum().detach()
-    return weights / torch.where(total > 0, total, torch.ones_like(total))
+    return weights / weights.detach().sum().clamp(min=torch.finfo(weights.dtype).tiny)
+
+
+def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    return weights.to(values.dtype).dot(values)
 
 
 @full_precision
@@ -83,13 +86,13 @@ def weighted_cross_entropy(
     losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if form == "paper":
         return (weights * losses).mean()
-    return (weights * losses).sum() / (_EPS_SUM + weights.sum().detach())
+    return _weighted_sum(weights, losses) / (_EPS_SUM + weights.detach().sum())
 
 
 @full_precision
-def domain_loss(scores: Tensor, is_source: float) -> Tensor:
+def domain_loss(scores: Tensor, is_source: bool) -> Tensor:
     """Binary cross-entropy per row of discriminator logits; source = 1, target and borrowed = 0."""
-    return F.binary_cross_entropy_with_logits(scores, torch.full_like(scores, is_source), reduction="none")
+    return -F.logsigmoid(scores if is_source else -scores)
 
 
 @full_precision
@@ -100,8 +103,8 @@ def adversarial_loss(
     target_weights: Tensor | float = 1.0,
 ) -> Tensor:
     """½·(mean of w·BCE over source rows + the same over target rows), from discriminator logits."""
-    value = (source_weights * domain_loss(source, 1.0)).mean()
-    return 0.5 * (value + (target_weights * domain_loss(target, 0.0)).mean())
+    value = (source_weights * domain_loss(source, True)).mean()
+    return 0.5 * (value + (target_weights * domain_loss(target, False)).mean())
 
 
 @full_precision
@@ -127,14 +130,18 @@ def balanced_adversarial_loss(
         weigh 1 + K/B together, the target weighs 1; every normaliser is detached. ``paper`` is the sum of
         the three means, with ρ = K/B, and the weights as they are.
     """
-    losses = [domain_loss(source, 1.0), domain_loss(target, 0.0), domain_loss(borrowed, 0.0)]
-    rho = len(borrowed) / len(source)
+    n = len(source)
+    lent_losses = domain_loss(torch.cat([source, -borrowed]), True)  # a target's loss is a source's at -z
+    target_losses = domain_loss(target, False)
+    lent_weights = torch.cat([source_weights, borrowed_weights])
     if form == "paper":
-        value = (source_weights * losses[0]).mean() + (target_weights * losses[1]).mean()
-        return value + (borrowed_weights * losses[2]).sum() / len(source)
-    lent = (1 + rho) * _shares(torch.cat([source_weights, borrowed_weights]))
-    a = torch.cat([lent[: len(source)], _shares(target_weights), lent[len(source) :]])
-    return (a * torch.cat(losses)).sum() / (_EPS_SUM + a.sum().detach())
+        value = _weighted_sum(lent_weights, lent_losses) / n
+        return value + _weighted_sum(target_weights, target_losses) / len(target)
+    a_lent = (1 + len(borrowed) / n) * _shares(lent_weights)
+    a_target = _shares(target_weights)
+    total = (a_lent.sum() + a_target.sum()).detach()
+    value = _weighted_sum(a_lent, lent_losses) + _weighted_sum(a_target, target_losses)
+    return value / (_EPS_SUM + total)
 
 
 @full_precision
@@ -161,12 +168,12 @@ def complement_entropy(
     mass = wrong.sum(dim=1) + _EPS_WRONG
     ratio = wrong / mass[:, None]
     # the true class has ratio 0 and adds 0·log(1e-10) = 0
-    flatness = (ratio * (ratio + _EPS_RATIO).log()).sum(dim=1) / math.log(classes - 1)
+    flatness = (ratio * (ratio + _EPS_RATIO).log()).sum(dim=1)
     if form == "paper":
-        return (weights * mass**xi * flatness).mean()
-    confidence = (mass**xi).detach()
+        return (weights * mass**xi * flatness).mean() / math.log(classes - 1)
+    confidence = mass.detach() ** xi
     # twice: (1 - p_a)^ξ of a sure batch underflows for a large ξ
-    return (_shares(weights.detach() * _shares(confidence)) * flatness).sum()
+    return _weighted_sum(_shares(weights.detach() * _shares(confidence)), flatness) / math.log(classes - 1)
 
 
 @full_precision

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch.nn import functional as F
 
-from ba3us.methods.base import DomainOutputs, Outputs, Step
-from toys import CLASSES, blobs, build, trainer
+from ba3us.methods.base import Batch, DomainOutputs, Inputs, Outputs, Step
+from toys import CLASSES, DIM, blobs, build, trainer
 
 
 def outputs(b=5, t=5):
@@ -78,3 +80,17 @@ def test_source_only_never_trains_on_the_target():
     assert result.evaluations and result.history["loss"].iloc[-1] < result.history["loss"].iloc[0]
     with pytest.raises(AssertionError, match="a target row was trained on"):  # the control
         trainer("dann", backbone=Untouchable()).fit(source, target)
+
+
+def test_rows_together_follow_a_domain_that_was_replaced():
+    network = build("dann")[0]
+    empty = Batch(torch.empty(0, DIM), torch.arange(0), torch.arange(0))
+    x = torch.randn(5, DIM)
+    batches = Inputs(
+        Batch(x[:3], torch.arange(3), torch.zeros(3, dtype=int)), Batch(x[3:], torch.arange(2)), empty
+    )
+    outputs = Outputs.split(*network(x), batches)
+    torch.testing.assert_close(outputs.together()[0], network(x)[0])
+    moved = dataclasses.replace(outputs.target, features=outputs.target.features + 1)
+    together = dataclasses.replace(outputs, target=moved).together()[0]
+    torch.testing.assert_close(together[3:], network(x)[0][3:] + 1)

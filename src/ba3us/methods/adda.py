@@ -89,5 +89,5 @@ class ADDA(TwoEncoders):
         fooled = functional_call(self.discriminator, constants, (f_target,))
         return {
             "discriminator": losses.adversarial_loss(*scores),
-            "alignment": self.config.encoder_weight * losses.domain_loss(fooled, 1.0).mean(),
+            "alignment": self.config.encoder_weight * losses.domain_loss(fooled, True).mean(),
         }

@@ -167,13 +167,14 @@ class BA3US(Method):
         assert source.labels is not None
         m = self._believed(step)
         m_source = self._of_rows(m, source, c.weight_source)
+        h = losses.entropy(outputs.together()[1])
         terms = {
             # L_cls^w (Eq. 4)
             "classification": losses.weighted_cross_entropy(source.logits, source.labels, m_source, c.fidelity),
             # λ L_adv^ba (Eq. 5)
-            "alignment": self.alignment(outputs, m, *self._lambdas(step)),
+            "alignment": self.alignment(outputs, m, *self._lambdas(step), h),
             # α L_ent (Eq. 3)
-            "entropy": c.alpha * losses.entropy(target.logits).mean(),
+            "entropy": c.alpha * h[len(source.logits) :][: len(target.logits)].mean(),
         }
         if c.beta:
             # β L_wce^w (Eq. 6)
@@ -182,16 +183,26 @@ class BA3US(Method):
             )
         return terms
 
-    def alignment(self, outputs: Outputs, m: Tensor, reversal: float, entropy_reversal: float) -> Tensor:
-        """L_adv^ba (Eq. 5), or L_adv^e (Eq. 2) where nothing is borrowed and m is left out."""
-        c, domains = self.config, (outputs.source, outputs.target, outputs.borrowed)
-        sizes = [len(d.features) for d in domains]
-        features = reverse_gradient(torch.cat([d.features for d in domains]), reversal)
-        logits = torch.cat([d.logits for d in domains])
+    def alignment(
+        self,
+        outputs: Outputs,
+        m: Tensor,
+        reversal: float,
+        entropy_reversal: float,
+        h: Tensor | None = None,
+    ) -> Tensor:
+        """L_adv^ba (Eq. 5), or L_adv^e (Eq. 2) where nothing is borrowed and m is left out.
+
+        `h` are the entropies of all rows, if they are known already.
+        """
+        c, sizes = self.config, [len(d.features) for d in outputs.domains]
+        features, logits = outputs.together()
+        features = reverse_gradient(features, reversal)
+        h = losses.entropy(logits) if h is None else h
         if c.conditional:
             features = self.condition(features, logits)
         d_source, d_target, d_borrowed = self.discriminator(features).split(sizes)
-        w_source, w_target, w_borrowed = self._entropy_weights(logits, entropy_reversal).split(sizes)
+        w_source, w_target, w_borrowed = self._entropy_weights(h, entropy_reversal).split(sizes)
         return losses.balanced_adversarial_loss(
             d_source,
             d_target,
@@ -207,11 +218,10 @@ class BA3US(Method):
         ahead = 1 if self.config.fidelity == "released" else 0
         return ramp(step.number + ahead, step.horizon), ramp(step.number, step.horizon)
 
-    def _entropy_weights(self, logits: Tensor, reversal: float) -> Tensor:
+    def _entropy_weights(self, h: Tensor, reversal: float) -> Tensor:
         """w(x) = 1 + e^(-H(x)) (section 3.1)."""
         if not self.config.entropy_weights:
-            return torch.ones_like(logits[:, 0])
-        h = losses.entropy(logits)
+            return torch.ones_like(h)
         h = h.detach() if self.config.entropy_gradient == "detached" else reverse_gradient(h, reversal)
         return losses.entropy_weights(h)
 
@@ -220,12 +230,12 @@ class BA3US(Method):
         c = self.config
         if (c.trust or ("full" if c.fidelity == "paper" else "progress")) == "full":
             return self.class_weights
-        return torch.full_like(self.class_weights, 1 / self.num_classes).lerp(self.class_weights, step.progress)
+        return (1 - step.progress) / self.num_classes + step.progress * self.class_weights
 
     def _of_rows(self, m: Tensor, domain: DomainOutputs, weighted: bool) -> Tensor:
         """m(y) per source row, or ones. As printed, a weighted mean over n_s wants m of mean 1."""
         assert domain.labels is not None
         if not weighted:
             return torch.ones_like(domain.logits[:, 0])
-        scale = self.num_classes if self.config.fidelity == "paper" else 1
-        return scale * m[domain.labels]
+        weights = m[domain.labels]
+        return self.num_classes * weights if self.config.fidelity == "paper" else weights

@@ -84,6 +84,27 @@ class Outputs:
     source: DomainOutputs
     target: DomainOutputs
     borrowed: DomainOutputs
+    _joint: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+
+    @classmethod
+    def split(cls, features: Tensor, logits: Tensor, inputs: Inputs) -> Outputs:
+        """From features and logits of all rows, in the order of `inputs`."""
+        sizes = [len(batch.x) for batch in inputs]
+        parts = zip(features.split(sizes), logits.split(sizes), inputs)
+        outputs = cls(*(DomainOutputs(f, z, batch.rows, batch.labels) for f, z, batch in parts))
+        object.__setattr__(outputs, "_joint", (features, logits))
+        return outputs
+
+    @property
+    def domains(self) -> tuple[DomainOutputs, DomainOutputs, DomainOutputs]:
+        """Source, target, borrowed."""
+        return self.source, self.target, self.borrowed
+
+    def together(self) -> tuple[Tensor, Tensor]:
+        """Features and logits of all rows: source, target, borrowed."""
+        if self._joint is not None:
+            return self._joint
+        return torch.cat([d.features for d in self.domains]), torch.cat([d.logits for d in self.domains])
 
 
 class Step(NamedTuple):
@@ -316,16 +337,10 @@ class Method(nn.Module):
     def outputs(self, network: Network, inputs: Inputs) -> Outputs:
         """Default: one pass per domain through the shared network (joined where the maths is the same)."""
         source, target, borrowed = inputs
-        if (
-            not self.joint and network.couples_samples and len(borrowed.x) == 1
-        ):  # one row has no batch statistics
-            borrowed = borrowed.none()
-        batches = (source, target, borrowed)
-        results = iter(network.passes(*(b.x for b in batches if len(b.x)), joint=self.joint))
-        pairs = [next(results) if len(b.x) else None for b in batches]
-        f, z = next(pair for pair in pairs if pair)
-        filled = (pair or (f[:0], z[:0]) for pair in pairs)
-        return Outputs(*(DomainOutputs(f, z, b.rows, b.labels) for (f, z), b in zip(filled, batches)))
+        if len(borrowed.x) == 1 and not self.joint and network.couples_samples:
+            borrowed = borrowed.none()  # one row has no batch statistics
+        features, logits = network.passes(source.x, target.x, borrowed.x, joint=self.joint)
+        return Outputs.split(features, logits, Inputs(source, target, borrowed))
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """The terms of the warm-up phase: plain source cross-entropy."""

@@ -76,7 +76,7 @@ class DRCN(ClassWeighted):
         domain: DomainOutputs = getattr(outputs, name)
         features, logits = self._corrected(network, domain.features)
         corrected = dataclasses.replace(domain, features=features, logits=logits)
-        return dataclasses.replace(outputs, **{name: corrected})
+        return dataclasses.replace(outputs, **{name: corrected})  # type: ignore[arg-type]
 
     def predict(self, network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
         """The target's path, with its correction if it has one."""

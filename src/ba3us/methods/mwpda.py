@@ -80,8 +80,8 @@ class MWPDA(ClassWeighted):
         d_source, d_target = domain_scores(self.discriminator, *features)
         sharing = torch.where(
             self.shared[source.labels] > 0,
-            losses.domain_loss(seems_shared, 1.0),
-            losses.domain_loss(seems_shared, 0.0),
+            losses.domain_loss(seems_shared, True),
+            losses.domain_loss(seems_shared, False),
         )
         return source_risk(source, c, weights) | {
             "alignment": losses.adversarial_loss(d_source, d_target, weights),

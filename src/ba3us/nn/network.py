@@ -123,13 +123,16 @@ class Network(nn.Module):
         """Whether a training pass mixes the samples of a batch (batch norm), so domains must stay apart."""
         return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.modules())
 
-    def passes(self, *batches: Tensor, joint: bool = False) -> list[tuple[Tensor, Tensor]]:
-        """Forward several batches: each on its own if the network couples samples, else (or `joint`) in one."""
-        if len(batches) == 1 or (self.couples_samples and not joint):
-            return [self(x) for x in batches]
-        sizes = [len(x) for x in batches]
-        features, logits = self(torch.cat(batches))
-        return list(zip(features.split(sizes), logits.split(sizes)))
+    def passes(self, *batches: Tensor, joint: bool = False) -> tuple[Tensor, Tensor]:
+        """Features and logits of all rows of several batches, one batch after the other.
+
+        Each batch passes on its own if the network couples samples, else (or `joint`) all in one.
+        """
+        batches = tuple(x for x in batches if len(x))
+        if len(batches) > 1 and self.couples_samples and not joint:
+            features, logits = zip(*map(self, batches))
+            return torch.cat(features), torch.cat(logits)
+        return self(batches[0] if len(batches) == 1 else torch.cat(batches))
 
 
 def _fitting(classifier: nn.Linear | None, in_features: int, num_classes: int) -> nn.Linear:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -68,18 +70,19 @@ class RunConfig:
 
 
 class TrainingStep(nn.Module):
-    """Network and method as one module whose forward is a whole step: batches in, named terms out."""
+    """Network and method as one module whose forward is a whole step: batches in, loss and terms out."""
 
     def __init__(self, network: Network, method: Method) -> None:
         super().__init__()
         self.network, self.method = network, method
 
-    def forward(self, inputs: Inputs, step: Step) -> dict[str, Tensor]:
-        """The terms to minimise."""
+    def forward(self, inputs: Inputs, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss to minimise, and the named terms that it is the sum of, detached."""
         outputs = self.method.outputs(self.network, inputs)
-        if step.phase == WARMUP:
-            return self.method.warmup_losses(outputs)
-        return self.method.losses(outputs, step)
+        warm = step.phase == WARMUP
+        terms = self.method.warmup_losses(outputs) if warm else self.method.losses(outputs, step)
+        loss = functools.reduce(operator.add, terms.values())
+        return loss, {name: term.detach() for name, term in terms.items()}
 
 
 class Trainer:
@@ -218,8 +221,7 @@ class Trainer:
         if step.number + 1 < phase.steps:
             following = step._replace(number=step.number + 1)
             announce(self.streams, lambda: self._draw(phase, following), source, target)
-        terms = module(inputs, step)
-        loss = sum(terms.values(), torch.zeros((), device=fabric.device))
+        loss, terms = module(inputs, step)
         optimizer.zero_grad()
         fabric.backward(loss)
         self._notify("on_gradients", step)
