@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from ba3us.methods.base import Batch, DomainOutputs, Inputs, Outputs, Step
-from toys import CLASSES, DIM, blobs, build, trainer
+from toys import CLASSES, WIDTH, blobs, build, trainer
 
 
 def outputs(b=5, t=5):
@@ -84,8 +84,8 @@ def test_source_only_never_trains_on_the_target():
 
 def test_rows_together_follow_a_domain_that_was_replaced():
     network = build("dann")[0]
-    empty = Batch(torch.empty(0, DIM), torch.arange(0), torch.arange(0))
-    x = torch.randn(5, DIM)
+    empty = Batch(torch.empty(0, WIDTH), torch.arange(0), torch.arange(0))
+    x = torch.randn(5, WIDTH)
     batches = Inputs(
         Batch(x[:3], torch.arange(3), torch.zeros(3, dtype=int)), Batch(x[3:], torch.arange(2)), empty
     )
