@@ -24,6 +24,8 @@ from ba3us.data.images import ImageList, Skipped, read_class_names, read_images
 from ba3us.data.one_pass import OnePass, Squares
 from ba3us.errors import UserError, require
 from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone
+from ba3us.nn.inference import for_inference
+from ba3us.nn.memory import kept_memory
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 _CLOSE = 0.999  # cosine to float32 below which bfloat16 is not used
@@ -57,7 +59,7 @@ def embed(
     backbone : Backbone
         From :func:`ba3us.nn.backbones.create_backbone`; it is put into eval mode.
     batch_size : int, optional
-        By default 8 on a CPU and 128 on a GPU.
+        By default 4 on a CPU and 128 on a GPU.
     workers : int, optional
         Threads that decode, and on a CPU also run the backbone on batches of their own, so that no core
         waits for another within an operation; by default one per core, at most 16.
@@ -77,7 +79,7 @@ def embed(
         require(value is None or value > 0, f"{name} is {value}: give at least 1.")
     place = _device(device)
     workers = workers or min(_cores(), 16)
-    size = min(batch_size or (8 if place.type == "cpu" else 128), -(-len(images) // workers))
+    size = min(batch_size or (4 if place.type == "cpu" else 128), -(-len(images) // workers))
     chunks = [range(start, min(start + size, len(images))) for start in range(0, len(images), size)]
     once = OnePass(images, round(backbone.size * 8 / 7), cache_gb)
     features = np.empty((len(images), backbone.dim), dtype=np.float32)
@@ -158,7 +160,8 @@ class _Seer:
 
     def __init__(self, backbone: Backbone, place: torch.device, precision: str) -> None:
         self.backbone, self.place = backbone, place
-        self.module = backbone.module.eval().to(place).to(memory_format=torch.channels_last)
+        whole = backbone.module.eval().to(place).to(memory_format=torch.channels_last)
+        self.module = for_inference(whole, backbone.size)
         self.half = precision == "bfloat16"
         self.unsettled = precision == "auto" and _bfloat16_is_native(place)
 
@@ -187,7 +190,7 @@ def _stream(once: OnePass, chunks: list[range], seer: _Seer, workers: int) -> It
         return seer(once.read(rows))
 
     on_cpu = seer.place.type == "cpu"
-    with quiet_pillow(), _torch_threads(max(1, _cores() // workers) if on_cpu else _cores()):
+    with quiet_pillow(), kept_memory(), _torch_threads(max(1, _cores() // workers) if on_cpu else _cores()):
         if seer.unsettled:
             seer.settle(once.read(chunks[0]))
         if on_cpu:

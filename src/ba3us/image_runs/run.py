@@ -25,6 +25,7 @@ from ba3us.image_runs.opening import OpenedSource, OpenedTarget
 from ba3us.image_runs.options import ImageOptions
 from ba3us.image_runs.plan import Plan
 from ba3us.nn.backbones import Backbone, create_backbone
+from ba3us.nn.memory import kept_memory
 from ba3us.runs import MODEL, is_run, presence_table, write_predictions, write_tables
 from ba3us.training import ImageBlueprint, ImageModel, ProgressBar, Result, Trainer
 
@@ -173,9 +174,10 @@ def _train(
         front, step = blueprint.assemble(backbone)
     if plan.chosen.compile:
         step.network.backbone.compile()
-    source, target = plan.domains(blueprint, found, given, front, verbose)
-    trainer = Trainer(step.network, step.method, plan.run(state), hooks=[ProgressBar()] if verbose else [])
-    result = (trainer.resume(state) if resumed else trainer).fit(source, target)
+    with kept_memory():
+        source, target = plan.domains(blueprint, found, given, front, verbose)
+        trainer = Trainer(step.network, step.method, plan.run(state), hooks=[ProgressBar()] if verbose else [])
+        result = (trainer.resume(state) if resumed else trainer).fit(source, target)
     return _Trained(ImageModel(blueprint, result.module, front), result, target)
 
 
