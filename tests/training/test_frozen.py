@@ -111,3 +111,14 @@ def test_resume_on_kept_activations(tmp_path):
         made.fit(*domains)
     made, domains = run_of(run=run)
     assert_same_run(whole, made.resume(tmp_path / "state").fit(*domains))
+
+
+def test_a_frozen_part_keeps_its_weights_and_statistics():
+    piece, dim = parts("tail")
+    before = {k: v.clone() for k, v in piece.front.state_dict().items()}
+    tail = {k: v.clone() for k, v in piece.tail.state_dict().items() if k.endswith("running_mean")}
+    trainer(nn.Sequential(Frozen(piece.front), piece.tail), dim).fit(*image_domains(views=2))
+    after = piece.front.state_dict()
+    assert any(k.endswith("running_mean") for k in before)
+    assert all(torch.equal(before[k], after[k]) for k in before)
+    assert not all(torch.equal(v, piece.tail.state_dict()[k]) for k, v in tail.items())

@@ -57,7 +57,8 @@ class FusedConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, in, h, w] → [n, out, h', w']."""
-        if not self.together or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        plain = x.dtype != torch.float32 or x.device.type != "cpu" or torch.is_autocast_enabled("cpu")
+        if plain or not self.together:
             z = F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
             return z if self.act is None else self.act(z)
         name, scalars = self.post  # type: ignore[misc]

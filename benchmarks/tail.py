@@ -1,0 +1,116 @@
+"""Time of a BA³US step with `--train tail` (activations of the frozen part kept) beside `--train all`.
+
+    python benchmarks/tail.py SOURCE TARGET [--backbone efficientnet_lite0] [--out docs/results/tail.md]
+
+SOURCE is a folder of class folders, TARGET any folder of images. Both go through the pipeline of `ba3us adapt`:
+cache, crops, kept activations, the loop. Rounds are interleaved within one process; the fastest step of each
+counts (other work on the machine only adds). What the frozen part costs once is timed apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from ba3us import methods
+from ba3us.image_runs import ImageOptions, opening
+from ba3us.image_runs.plan import Plan
+from ba3us.nn.backbones import create_backbone
+from ba3us.nn.memory import kept_memory
+from ba3us.training import Hook, RunConfig, Trainer
+
+
+class Clock(Hook):
+    """Seconds of every update."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def on_start(self, trainer) -> None:
+        self._last = time.perf_counter()
+
+    def on_step(self, trainer, step) -> None:
+        now = time.perf_counter()
+        self.seconds.append(now - self._last)
+        self._last = now
+
+
+class Ready:
+    """Network, method and domains of one depth of training, ready to run."""
+
+    def __init__(self, train: str, args: argparse.Namespace) -> None:
+        random = args.backbone != "efficientnet_lite0"  # weights do not matter for time
+        chosen = ImageOptions(backbone=args.backbone, train=train, views=args.views, cache_gb=20)
+        config = methods.get("ba3us").config(steps=10**9, refresh_every=10**9)
+        plan = Plan(config, "ba3us", 0, None, chosen)
+        backbone = create_backbone(args.backbone, pretrained=not random)
+        found = opening.open_source(opening.list_source(args.source, None, None), 256, chosen, False)
+        given = opening.open_target(opening.list_target(args.target, None), 256, chosen, False)
+        self.images = len(found.pixels) + len(given.pixels)
+        blueprint = plan.blueprint(backbone, len(found.class_names))
+        front, self.step = blueprint.assemble(backbone, check=False)
+        start = time.perf_counter()
+        self.domains = plan.domains(blueprint, found, given, front, False)
+        self.once = time.perf_counter() - start
+
+    def times(self, steps: int) -> list[float]:
+        """Seconds of each of so many updates after a first one."""
+        recipe, clock = self.step.method.recipe(), Clock()
+        phase = dataclasses.replace(recipe.phases[-1], steps=steps + 1, horizon=10**6)
+        recipe = dataclasses.replace(recipe, phases=(phase,))
+        run = RunConfig(predict_batch=32)
+        Trainer(self.step.network, self.step.method, run, recipe=recipe, hooks=[clock]).fit(*self.domains)
+        return clock.seconds[1:]
+
+
+def measure(args: argparse.Namespace) -> str:
+    """Run everything; the report as Markdown."""
+    with tempfile.TemporaryDirectory() as folder, kept_memory():
+        os.environ["BA3US_CACHE"] = folder
+        ready = {train: Ready(train, args) for train in ("tail", "all")}
+        seconds: dict[str, list[float]] = {train: [] for train in ready}
+        for _ in range(args.rounds):
+            for train, steps in (("tail", 5), ("all", 1)):
+                seconds[train] += ready[train].times(steps)
+    best = {train: min(values) for train, values in seconds.items()}
+    tail, seen = ready["tail"], ready["tail"].images * (args.views + 1)
+    command = f"python benchmarks/tail.py {args.source.name} {args.target.name} --backbone {args.backbone}"
+    command += f" --views {args.views} --rounds {args.rounds}"
+    return f"""## {args.backbone}
+
+    {command}
+
+| `--train` | s per step of 36 + 36 + 9 images | |
+|---|---:|---:|
+| all | {best["all"]:.2f} | 1.00× |
+| tail | {best["tail"]:.2f} | {best["all"] / best["tail"]:.1f}× faster |
+
+Once, for `tail`: {tail.once:.1f} s for {tail.images} images in {args.views} views and the centre, that is
+{1000 * tail.once / seen:.1f} ms a view; as long as {tail.once / best["all"]:.1f} steps of `all`.
+{len(os.sched_getaffinity(0))} cores, torch {torch.__version__.split("+")[0]}.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--views", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    text = measure(args)
+    print(text)
+    if args.out:
+        args.out.write_text(f"# Time of a step by depth of training\n\n{text}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
