@@ -50,20 +50,39 @@ def test_finished_runs_are_not_run_again(protocol, tmp_path, monkeypatch):
     columns = ["label", "task", "seed", "last", "min-entropy", "oracle"]
     pd.testing.assert_frame_equal(first[columns], again[columns])
     assert (first["oracle"] >= first["min-entropy"]).all()
+    assert (first["cpu_seconds"] > 0).all()
+    assert all("classification" in figures for figures in first["figures"])
+
+
+def _row(label, task, seed, value, **other):
+    accuracies = {"min-entropy": value, "last": value, "oracle": 1.0}
+    cost = {"updates": 10, "seconds": 2.0, "cpu_seconds": 0.04}
+    rest = {"method": label, "absent": 0.1, "lost": 0.0}
+    return {"label": label, "task": task, "seed": seed, **accuracies, **cost, **rest, **other}
 
 
 def test_tables():
-    cost = {"updates": 7, "seconds": 2.0}
-    rows = pd.DataFrame(
-        [
-            {"label": "b", "task": t, "seed": s, "min-entropy": v, "last": v, "oracle": 1.0, **cost}
-            for t, s, v in (("x", 0, 0.5), ("x", 1, 0.7), ("y", 0, 0.9), ("y", 1, 0.9))
-        ]
-    )
+    values = (("x", 0, 0.5), ("x", 1, 0.7), ("y", 0, 0.9), ("y", 1, 0.9))
+    rows = pd.DataFrame([_row("dann", *value) for value in values])
     table = bench.summarise(rows)
-    assert table.loc["b"].to_dict() == {"x": "60.0 ± 10.0", "y": "90.0 ± 0.0", "Avg": "75.00 ± 5.00"}
-    assert bench.overview(rows).loc["b", "oracle"] == "100.00"
-    assert bench.markdown(table).splitlines()[-1] == "| b | 60.0 ± 10.0 | 90.0 ± 0.0 | 75.00 ± 5.00 |"
+    assert table.loc["dann"].to_dict() == {"x": "60.0 ± 10.0", "y": "90.0 ± 0.0", "Avg": "75.00 ± 5.00"}
+    assert bench.overview(rows).loc["dann", "oracle"] == "100.00"
+    assert "× source-only" not in bench.overview(rows)
+    assert bench.markdown(table).splitlines()[-1] == "| dann | 60.0 ± 10.0 | 90.0 ± 0.0 | 75.00 ± 5.00 |"
+
+
+def test_cost_and_mistakes_stand_beside_source_only():
+    plain = [_row("source-only", task, seed, 0.6) for task in "xy" for seed in (0, 1)]
+    values = (("x", 0, 0.5), ("x", 1, 0.6), ("y", 0, 0.9), ("y", 1, 0.8))
+    more = {"cpu_seconds": 0.1, "absent": 0.25, "lost": 2.0}
+    rows = pd.DataFrame([*plain, *(_row("twins", *value, **more) for value in values)])
+    assert list(bench.overview(bench.ranked(rows)).index) == ["twins", "source-only"]
+    cost = bench.overview(rows).loc["twins", ["fidelity", "ms/update", "× source-only"]]
+    assert cost.tolist() == ["reconstruction", "10.0", "2.5"]
+    found = bench.mistakes(rows)
+    assert found.loc["twins"].to_dict() == {"below": "1 of 4", "absent": "25.0", "lost": "4"}
+    assert found.loc["source-only"].to_dict() == {"below": "0 of 4", "absent": "10.0", "lost": "0"}
+    assert "below" not in bench.mistakes(rows[rows["label"] == "twins"])
 
 
 def test_settings_and_methods():

@@ -246,9 +246,10 @@ def bench(
         "runs/bench.jsonl"
     ),
     workers: Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)] = 0,
+    sort: Annotated[bool, typer.Option("--sort", help="Best average first.")] = False,
     json: Json = False,
 ) -> None:
-    """Run methods × tasks × seeds of a protocol on ready features; tables of last, min-entropy and oracle."""
+    """Run methods × tasks × seeds on ready features; tables of last, min-entropy, oracle, cost, mistakes."""
     from ba3us import bench as benches
 
     read = benches.read_protocol(protocol, features)
@@ -258,9 +259,10 @@ def bench(
     if json:
         show(rows.to_dict(orient="records"), json)
     else:
-        print(f"## {read.name}\n")
-        print(benches.markdown(benches.summarise(rows)), end="\n\n")
-        print(benches.markdown(benches.overview(rows)))
+        print(f"## {read.name}")
+        rows = benches.ranked(rows) if sort else rows
+        for table in (benches.summarise, benches.overview, benches.mistakes):
+            print(f"\n{benches.markdown(table(rows))}")
 
 
 if __name__ == "__main__":

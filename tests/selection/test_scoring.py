@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ba3us.errors import UserError
-from ba3us.selection import accuracies, selected_accuracy, summary
+from ba3us.selection import accuracies, confusion, selected_accuracy, summary
 from ba3us.training import Evaluation
 from toys import blobs, trainer
 
@@ -46,6 +46,12 @@ def test_summary_tells_last_selected_and_oracle_apart():
 def test_the_warm_up_is_no_oracle():
     kept = Kept()
     assert summary(kept, [0, 1, 1, 0])["oracle"] == 0.75  # the warm-up has 1.0
+
+
+def test_confusion_tells_absent_classes_from_lost_ones():
+    assert confusion(Kept(), LABELS) == {"absent": 0.0, "lost": 0.0}
+    assert confusion(Kept(), [1, 1, 1, 1]) == {"absent": 0.5, "lost": 0.0}
+    assert confusion(Kept(), [0, 0, 2, 3]) == {"absent": 0.5, "lost": 2.0}
 
 
 def test_labels_must_be_as_many_as_predictions():

@@ -2,7 +2,7 @@
 
 from ba3us.bench.protocol import Protocol, Task, read_protocol
 from ba3us.bench.runner import Job, chosen_methods, jobs, run
-from ba3us.bench.tables import markdown, overview, summarise
+from ba3us.bench.tables import markdown, mistakes, overview, ranked, summarise
 from ba3us.methods.options import parse_options as parse_settings
 
 __all__ = [
@@ -12,8 +12,10 @@ __all__ = [
     "chosen_methods",
     "jobs",
     "markdown",
+    "mistakes",
     "overview",
     "parse_settings",
+    "ranked",
     "read_protocol",
     "run",
     "summarise",

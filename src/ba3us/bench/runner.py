@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ba3us import methods
 from ba3us.bench.protocol import Protocol, Task
 from ba3us.errors import UserError, require
-from ba3us.selection import summary
+from ba3us.selection import confusion, summary
 from ba3us.training import RunConfig, fit
 
 
@@ -111,10 +111,10 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
 def _execute(protocol: Protocol, job: Job) -> dict[str, Any]:
     torch.set_num_threads(1)
     source, target, labels = protocol.load(job.task)
-    start = time.perf_counter()
     config = RunConfig(seed=job.seed, threads=1)
+    start, cpu_start = time.perf_counter(), time.process_time()
     result = fit(job.method, source, target, options=job.options, config=config)
-    seconds = time.perf_counter() - start
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     return {
         "key": job.key,
         "label": job.label,
@@ -123,5 +123,14 @@ def _execute(protocol: Protocol, job: Job) -> dict[str, Any]:
         "seed": job.seed,
         "updates": sum(p.steps for p in result.recipe.phases),
         "seconds": round(seconds, 2),
+        "cpu_seconds": round(cpu_seconds, 3),
         **summary(result, labels),
+        **confusion(result, labels),
+        "figures": _last_figures(result.history),
     }
+
+
+def _last_figures(history: pd.DataFrame) -> dict[str, float]:
+    """What the terms and figures of a run were in the end: means over its last five rows of history."""
+    means = history.tail(5).drop(columns=["phase", "step"], errors="ignore").mean().dropna()
+    return {str(name): round(float(value), 5) for name, value in means.items()}

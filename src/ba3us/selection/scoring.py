@@ -48,3 +48,18 @@ def summary(result: Result, labels: Any) -> dict[str, float]:
         "min-entropy": selected_accuracy(result, labels),
         "oracle": float(candidates.max()),
     }
+
+
+def confusion(result: Result, labels: Any) -> dict[str, float]:
+    """What the selected predictions mistake: why a run is bad.
+
+    ``absent`` is the share of rows that are given to classes the target does not hold; ``lost`` is how many
+    of the present classes are recognised in less than a tenth of their rows.
+    """
+    y, predictions = np.asarray(labels), result.evaluations[result.selected].predictions
+    present = np.unique(y)
+    recall = [np.mean(predictions[y == c] == c) for c in present]
+    return {
+        "absent": float(np.mean(~np.isin(predictions, present))),
+        "lost": float(np.sum(np.array(recall) < 0.1)),
+    }
