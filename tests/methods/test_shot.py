@@ -34,6 +34,21 @@ def test_a_target_too_small_for_the_rule_uses_every_predicted_class():
     assert torch.equal(pseudo_labels(features, logits, smallest_class=10), labels)
 
 
+def test_the_smallest_class_that_counts_grows_with_the_target_up_to_the_published_ten():
+    def renewed(sizes, **options):
+        features, logits, _ = clouds(sizes)
+        method = build("shot", **options)[1]
+        method.refresh(DomainOutputs(features, logits, torch.arange(len(logits))))
+        return set(method.labels.tolist())
+
+    assert renewed([60, 90, 8]) == {0, 1, 2}  # more than 1 of 158 rows
+    assert renewed([60, 90, 1]) == {0, 1}
+    assert renewed([900, 600, 11]) == {0, 1, 2}
+    assert renewed([900, 600, 10]) == {0, 1}  # never more than ten are asked for
+    assert renewed([60, 90, 8], smallest_class=10) == {0, 1}
+    assert methods.get("shot").config("office-home", "Ar->Cl").smallest_class == 10
+
+
 def test_centres_correct_a_wrong_prediction():
     features, logits, labels = clouds([12, 12])
     logits[0] = 4.0 * F.one_hot(torch.tensor(1), CLASSES)  # says 1, lies among 0
