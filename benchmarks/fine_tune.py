@@ -10,6 +10,7 @@ kept, one JSON line each. The target's labels are read after training, to score 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -24,17 +25,18 @@ from ba3us.bench import markdown
 from ba3us.image_runs import ImageOptions, opening
 from ba3us.image_runs.plan import Plan
 from ba3us.nn.backbones import create_backbone
+from ba3us.nn.memory import kept_memory
 from ba3us.selection import summary
 from ba3us.training import RunConfig, Trainer
 
 TARGETS = {"A": "amazon10", "W": "webcam10", "D": "dslr10"}
 
 
-def labels_of(listing: Path, root: Path, paths: list[Path]) -> np.ndarray:
+def labels_of(listing: Path, paths: list[str]) -> np.ndarray:
     """Labels of a list file, in the order of `paths`."""
     pairs = (line.rsplit(maxsplit=1) for line in listing.read_text(encoding="utf-8").splitlines() if line)
-    known = {str((root / path).resolve()): int(label) for path, label in pairs}
-    return np.array([known[str(Path(path).resolve())] for path in paths])
+    known = {Path(path).as_posix(): int(label) for path, label in pairs}
+    return np.array([known[Path(path).as_posix()] for path in paths])
 
 
 def run(args: argparse.Namespace, depth: str, target: str, method: str, seed: int) -> dict[str, Any]:
@@ -42,10 +44,7 @@ def run(args: argparse.Namespace, depth: str, target: str, method: str, seed: in
     chosen = ImageOptions(train=depth, views=args.views, size=args.size)
     plan = Plan(methods.get(method).config(steps=args.steps), method, seed, args.threads, chosen)
     backbone = create_backbone(chosen.backbone)
-    if args.size:
-        import dataclasses
-
-        backbone = dataclasses.replace(backbone, size=args.size)
+    backbone = dataclasses.replace(backbone, size=args.size or backbone.size)
     side, listing = plan.blueprint(backbone, 0).side, args.lists / f"{TARGETS[target]}.txt"
     names = args.lists / f"{args.source}_classes.txt"
     listed = opening.list_source(args.lists / f"{args.source}.txt", args.root, names)
@@ -58,9 +57,10 @@ def run(args: argparse.Namespace, depth: str, target: str, method: str, seed: in
     source, unlabelled = plan.domains(blueprint, found, given, front, True)
     start = time.perf_counter()
     config = RunConfig(seed=seed, threads=args.threads, predict_batch=32)
-    result = Trainer(step.network, step.method, config).fit(source, unlabelled)
+    with kept_memory():
+        result = Trainer(step.network, step.method, config).fit(source, unlabelled)
     seconds = time.perf_counter() - start
-    labels = labels_of(listing, args.root, given.pixels.images.paths)
+    labels = labels_of(listing, given.pixels.images.paths)
     curve = [(e.step, float((e.predictions == labels).mean()), e.score) for e in result.evaluations]
     row = {"depth": depth, "task": f"C->{target}", "method": method, "seed": seed, "updates": args.steps}
     return {**row, "seconds": round(seconds, 1), **summary(result, labels), "curve": curve}
