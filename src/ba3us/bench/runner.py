@@ -22,6 +22,8 @@ from ba3us.errors import UserError, require
 from ba3us.selection import confusion, summary
 from ba3us.training import RunConfig, fit
 
+_MEASURED = ("updates", "seconds", "cpu_seconds", "absent", "lost")  # besides the accuracies
+
 
 @dataclass(frozen=True)
 class Job:
@@ -101,11 +103,17 @@ def run(
 def _read(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else (), 1):
         try:
-            yield json.loads(line)
+            row = json.loads(line)
         except json.JSONDecodeError as error:
             raise UserError(
                 f"Line {number} of {path} is damaged: delete it, or choose another --out."
             ) from error
+        missing = [name for name in _MEASURED if name not in row]
+        if missing:
+            raise UserError(
+                f"Line {number} of {path} has no {missing[0]!r}, so another version wrote it: choose another --out."
+            )
+        yield row
 
 
 def _execute(protocol: Protocol, job: Job) -> dict[str, Any]:
