@@ -133,8 +133,8 @@ def test_damaged_results_name_the_line(protocol, tmp_path):
     out = tmp_path / "rows.jsonl"
     row = dict.fromkeys(("key", "updates", "seconds", "cpu_seconds", "absent", "lost"), 0)
     out.write_text(json.dumps(row) + "\n{broken\n")
-    with pytest.raises(UserError, match="Line 2 of .* is damaged"):
+    with pytest.raises(UserError, match=r"Line 2 of .* is damaged"):
         bench.run(protocol, bench.jobs(protocol, ["dann"], 1, FAST), out, quiet=True)
     out.write_text(json.dumps({**row, "seed": 1}) + "\n" + json.dumps({"key": 0}) + "\n")
-    with pytest.raises(UserError, match="Line 2 of .* has no 'updates'.*another --out"):
+    with pytest.raises(UserError, match=r"Line 2 of .* has no 'updates'.*another --out"):
         bench.run(protocol, bench.jobs(protocol, ["dann"], 1, FAST), out, quiet=True)

@@ -111,7 +111,7 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
         missing = [name for name in _MEASURED if name not in row]
         if missing:
             raise UserError(
-                f"Line {number} of {path} has no {missing[0]!r}, so another version wrote it: choose another --out."
+                f"Line {number} of {path} has no {missing[0]!r}, from another version: choose another --out."
             )
         yield row
 
