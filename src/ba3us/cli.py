@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -84,21 +85,28 @@ def adapt(
     ten_crop: Annotated[bool | None, typer.Option("--ten-crop", help="Images: for methods with views.")] = None,
     cache_gb: Annotated[float | None, typer.Option(help="Images: what the cache may hold (10).")] = None,
     precision: Annotated[str | None, typer.Option(help="Images: float32, bfloat16 or float16.")] = None,
-    device: Annotated[str | None, typer.Option(help="Images: auto, cpu or cuda.")] = None,
     compile: Annotated[bool | None, typer.Option("--compile", help="Images: torch.compile.")] = None,
     workers: Annotated[int | None, typer.Option(help="Images: threads that decode.")] = None,
     root: Annotated[Path | None, typer.Option(help="Images: where the paths of list files start.")] = None,
     classes: Annotated[Path | None, typer.Option(help="Images: class names of a list file.")] = None,
     resume: Annotated[bool | None, typer.Option("--resume", help="Images: go on if interrupted.")] = None,
+    accelerator: Annotated[
+        str | None, typer.Option("--accelerator", "--device", help="auto, cpu or cuda.")
+    ] = None,
+    devices: Annotated[str | None, typer.Option(help="Processes per node: a number, or auto.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Machines that run this command together.")] = None,
     json: Json = False,
 ) -> None:
     """Adapt a classifier to a target; writes the model, predictions and which classes are present."""
+    # torch warns of an option that a backbone with unused parameters needs
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from ba3us import image_runs, runs
     from ba3us.methods.options import parse_options
+    from ba3us.training.devices import launched
 
     shown: dict[str, Any] = {"backbone": backbone, "weights": weights, "train": train, "views": views}
     shown |= {"size": size, "ten_crop": ten_crop, "cache_gb": cache_gb, "precision": precision}
-    shown |= {"device": device, "compile": compile, "workers": workers}
+    shown |= {"compile": compile, "workers": workers}
     given = {name: value for name, value in shown.items() if value is not None}
     listed: dict[str, Any] = {"root": root, "classes": classes, "resume": resume}
     asked = {name: value for name, value in listed.items() if value is not None}
@@ -109,13 +117,16 @@ def adapt(
         "seed": seed,
         "threads": threads,
         "overwrite": overwrite,
-        "verbose": not json,
     }
-    if image_runs.are_images(source, target, {"labels": labels}, given | asked):
-        options = image_runs.ImageOptions(**given)
-        summary = image_runs.adapt_images(source, target, out, images=options, **asked, **common)
-    else:
-        summary = runs.adapt(source, target, out, labels=labels, **common)
+    with launched(accelerator, devices, nodes) as team:
+        common["verbose"] = team.first and not json
+        if image_runs.are_images(source, target, {"labels": labels}, given | asked):
+            options = image_runs.ImageOptions(device=accelerator or "auto", **given)
+            summary = image_runs.adapt_images(source, target, out, images=options, **asked, **common)
+        else:
+            summary = runs.adapt(source, target, out, labels=labels, **common)
+    if not team.first:
+        return
     counts = len(summary["classes_present"]), len(summary["classes"])
     title = f"{summary['run']}: {counts[0]} of {counts[1]} classes are present"
     table = Table("class", "share of predictions", "mean probability", title=title, caption=_caption(summary))

@@ -26,6 +26,7 @@ from ba3us.errors import UserError, require
 from ba3us.estimator import PartialAdapter
 from ba3us.selection import class_shares, present_classes
 from ba3us.training import Evaluation, Model
+from ba3us.training.team import Team
 
 FORMAT = "ba3us run 1"
 MODEL = "model.safetensors"
@@ -62,8 +63,9 @@ def adapt(
     dict
         A summary of JSON values, with one row per class under ``classes``.
     """
-    out = Path(out)
-    check_new_folder(out, overwrite, is_run)
+    out, team = Path(out), Team.current()
+    if team.first:
+        check_new_folder(out, overwrite, is_run)
     found, given = _read(source), _read(target)
     y = _labels(found, Path(source), labels)
     _check_backbones(found.backbone, given.backbone, target)
@@ -72,9 +74,11 @@ def adapt(
     seconds = time.perf_counter() - start
     config = _config(adapter, source, found, target, given)
     presence = _presence(adapter)
-    check_new_folder(out, overwrite, is_run)  # somebody may have been faster
-    with new_folder(out) as folder:
-        _write_run(folder, adapter, config, presence, given)
+    if team.first:
+        check_new_folder(out, overwrite, is_run)  # somebody may have been faster
+        with new_folder(out) as folder:
+            _write_run(folder, adapter, config, presence, given)
+    team.wait()
     return {
         "run": str(out),
         "method": config["method"],
@@ -199,6 +203,7 @@ def _config(
         "method": blueprint.method,
         "seed": adapter.random_state,
         "threads": adapter.threads or torch.get_num_threads(),
+        "processes": Team.current().size,
         "source": {"file": str(source), "rows": len(found.features), "classes": blueprint.classes},
         "target": {"file": str(target), "rows": len(given.features)},
         "features": blueprint.features,

@@ -22,6 +22,7 @@ from ba3us.nn.backbones import Backbone
 from ba3us.nn.inference import for_inference
 from ba3us.runs import FORMAT
 from ba3us.training import ImageBlueprint, Result, RunConfig
+from ba3us.training.team import Team
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ class Plan:
             "method": self.method,
             "seed": self.seed,
             "threads": self.threads or torch.get_num_threads(),
+            "processes": Team.current().size,
             "source": {"images": str(source), "rows": len(found.pixels), "classes": blueprint.classes},
             "target": {"images": str(target), "rows": len(given.pixels)},
             "skipped": {"source": len(found.skipped), "target": len(given.skipped)},

@@ -28,6 +28,7 @@ from ba3us.nn.backbones import Backbone, create_backbone
 from ba3us.nn.memory import kept_memory
 from ba3us.runs import MODEL, is_run, presence_table, write_predictions, write_tables
 from ba3us.training import ImageBlueprint, ImageModel, ProgressBar, Result, Trainer
+from ba3us.training.team import Team
 
 _FEATURES = (".npz", ".npy")
 
@@ -105,8 +106,9 @@ def adapt_images(
     dict
         A summary of JSON values.
     """
-    out, chosen = Path(out), images or ImageOptions()
-    check_new_folder(out, overwrite, is_run)
+    out, chosen, team = Path(out), images or ImageOptions(), Team.current()
+    if team.first:
+        check_new_folder(out, overwrite, is_run)
     config = methods.get(method).config(**({"steps": steps} | (options or {})))
     plan = Plan(config, method, seed, threads, chosen)
     base, names = (None if path is None else Path(path) for path in (root, classes))
@@ -127,11 +129,15 @@ def adapt_images(
 
     skipped = {"source": found.skipped, "target": given.skipped}
     described = plan.described(blueprint, trained.result, source, found, target, given)
-    check_new_folder(out, overwrite, is_run)  # somebody may have been faster
-    with new_folder(out) as folder:
-        presence = _write_run(folder, described, trained, found.class_names, given)
-        count = opening.write_skipped(folder / "skipped.csv", skipped)
-    state.unlink(missing_ok=True)
+    presence = presence_table(found.class_names, trained.result.evaluations[trained.result.selected])
+    count = sum(map(len, skipped.values()))
+    if team.first:
+        check_new_folder(out, overwrite, is_run)  # somebody may have been faster
+        with new_folder(out) as folder:
+            _write_run(folder, described, presence, trained, found.class_names, given)
+            opening.write_skipped(folder / "skipped.csv", skipped)
+        state.unlink(missing_ok=True)
+    team.wait()
     return {
         "run": str(out),
         "method": method,
@@ -182,16 +188,18 @@ def _train(
 
 
 def _write_run(
-    folder: Path, described: dict[str, Any], trained: _Trained, names: list[str], given: OpenedTarget
-) -> pd.DataFrame:
-    """All but ``skipped.csv``; returns the table of classes."""
-    result = trained.result
-    presence = presence_table(names, result.evaluations[result.selected])
-    write_tables(folder, described, result.history, presence)
+    folder: Path,
+    described: dict[str, Any],
+    presence: pd.DataFrame,
+    trained: _Trained,
+    names: list[str],
+    given: OpenedTarget,
+) -> None:
+    """All but ``skipped.csv``."""
+    write_tables(folder, described, trained.result.history, presence)
     trained.model.save(folder / MODEL, {"classes": names})
     paths = given.pixels.images.paths
     write_predictions(folder / "predictions.csv", trained.model, names, trained.target, paths)
-    return presence
 
 
 def predict_images(

@@ -1,8 +1,9 @@
 """Training: the one loop, its configuration, checkpoints and progress."""
 
+from ba3us.training.config import RunConfig
 from ba3us.training.hooks import Hook
 from ba3us.training.image_model import ImageBlueprint, ImageModel
-from ba3us.training.loop import RunConfig, Trainer, TrainingStep
+from ba3us.training.loop import Trainer, TrainingStep
 from ba3us.training.model import Blueprint, Model
 from ba3us.training.progress import ProgressBar
 from ba3us.training.result import Evaluation, Result

@@ -13,35 +13,48 @@ from torch import Tensor
 from ba3us.data import BatchIndices, Source, Target
 from ba3us.data.streams import draw_numbers
 from ba3us.methods.base import Batch, Inputs
+from ba3us.training.team import Team
 
 
 def make_inputs(
     fabric: Fabric,
+    team: Team,
     rows: BatchIndices,
     source: Source,
     target: Target,
     dtype: torch.dtype,
     at: tuple[int, int],
 ) -> Inputs:
-    """The batches at `rows`, drawn in phase and update `at`; without labels of the target, even of a Source."""
+    """This process's share of the joint batches at `rows`, drawn in phase and update `at`.
 
-    def batch(stream: int, domain: Target, index: np.ndarray, labels: Tensor | None = None) -> Batch:
-        draws = draw_numbers(*at, stream, len(index))
-        made = Batch(domain.training_batch(index, draws, dtype), torch.as_tensor(index), labels)
+    Without labels of the target, even of a Source.
+    """
+
+    def batch(stream: int, domain: Target, joint: np.ndarray, labels: Tensor | None = None) -> Batch:
+        mine = team.share(len(joint))
+        index, draws = joint[mine], draw_numbers(*at, stream, len(joint))[mine]
+        x = domain.training_batch(index, draws, dtype)
+        made = Batch(x, torch.as_tensor(index), None if labels is None else labels[index])
         return made if fabric.device.type == "cpu" else fabric.to_device(made)
 
     return Inputs(
-        batch(0, source, rows.source, source.labels[rows.source]),
+        batch(0, source, rows.source, source.labels),
         batch(1, target, rows.target),
-        batch(2, source, rows.borrowed, source.labels[rows.borrowed]),
+        batch(2, source, rows.borrowed, source.labels),
     )
 
 
-def announce(streams: Any, draw: Callable[[], BatchIndices], source: Source, target: Target) -> None:
+def announce(
+    streams: Any, team: Team, draw: Callable[[], BatchIndices], source: Source, target: Target
+) -> None:
     """Tell domains that can read ahead which rows will come next; the streams stay where they are."""
+
+    def mine(joint: np.ndarray) -> np.ndarray:
+        return joint[team.share(len(joint))]
+
     if source.prefetches or target.prefetches:
         positions = streams.positions()
         rows = draw()
         streams.seek(positions)
-        source.expect(np.concatenate([rows.source, rows.borrowed]))
-        target.expect(rows.target)
+        source.expect(np.concatenate([mine(rows.source), mine(rows.borrowed)]))
+        target.expect(mine(rows.target))

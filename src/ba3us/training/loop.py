@@ -8,7 +8,6 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,63 +21,31 @@ from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.errors import UserError, require
 from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, Phase, Recipe, Step
 from ba3us.nn import Frozen, Network
-from ba3us.training import checkpoint
+from ba3us.training import checkpoint, devices
 from ba3us.training.batches import announce, make_inputs
+from ba3us.training.config import RunConfig
 from ba3us.training.hooks import Hook
 from ba3us.training.predict import predict_domain
 from ba3us.training.result import Evaluation, Result
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunConfig:
-    """How a run is carried out: nothing here changes what a method is.
-
-    Parameters
-    ----------
-    seed : int
-        Decides initial weights, batches and dropout.
-    threads : int, optional
-        CPU threads; part of the configuration because sums depend on it in the last bit. Default: torch's.
-    evaluate_every : int, optional
-        Predict the target this often, besides at every refresh.
-    log_every : int
-        Updates between two rows of the history.
-    predict_batch : int
-        Rows per batch when the whole target is predicted.
-    accelerator, devices, precision : str
-        Passed to Lightning Fabric.
-    checkpoint : Path, optional
-        Where to save the state of the run at every evaluation (and every `checkpoint_every` updates).
-    """
-
-    seed: int = 0
-    threads: int | None = None
-    evaluate_every: int | None = None
-    log_every: int = 10
-    predict_batch: int = 1024
-    accelerator: str = "auto"
-    devices: int | str = 1
-    precision: Any = "32-true"
-    checkpoint: Path | None = None
-    checkpoint_every: int | None = None
-
-    def __post_init__(self) -> None:
-        require(self.seed >= 0, f"The seed is {self.seed}: it must be 0 or more.")
-        for name in ("threads", "evaluate_every", "log_every", "predict_batch", "checkpoint_every"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"{name} is {value}: it must be at least 1.")
+from ba3us.training.team import Team
 
 
 class TrainingStep(nn.Module):
-    """Network and method as one module whose forward is a whole step: batches in, loss and terms out."""
+    """Network and method as one module whose forward is a whole step: batches in, loss and terms out.
+
+    In a `team` each process is given its share of the batches and returns what the joint batch gives.
+    """
 
     def __init__(self, network: Network, method: Method) -> None:
         super().__init__()
         self.network, self.method = network, method
+        self.team = Team()
 
     def forward(self, inputs: Inputs, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss to minimise, and the named terms that it is the sum of, detached."""
-        outputs = self.method.outputs(self.network, inputs)
+        with self.team.apart(step):
+            outputs = self.method.outputs(self.network, inputs)
+        outputs = self.team.joined(outputs)
         warm = step.phase == WARMUP
         terms = self.method.warmup_losses(outputs) if warm else self.method.losses(outputs, step)
         loss = functools.reduce(operator.add, terms.values())
@@ -100,7 +67,7 @@ class Trainer:
         In place of seeded streams: an object with ``draw(source, target, borrowed) -> BatchIndices``,
         ``positions()`` and ``seek(positions)``.
     hooks : sequence of Hook
-        Onlookers.
+        Onlookers; where several processes share a run, those of the first.
     """
 
     def __init__(
@@ -132,6 +99,11 @@ class Trainer:
         """The method being trained."""
         return self.module.method
 
+    @property
+    def team(self) -> Team:
+        """The processes that share the run."""
+        return self.module.team
+
     def resume(self, path: Path | str) -> Trainer:
         """Go on from a checkpoint; the run then equals one that was never interrupted."""
         state = checkpoint.load(Path(path))
@@ -152,18 +124,14 @@ class Trainer:
 
     def fit(self, source: Source, target: Target) -> Result:
         """Run all phases of the recipe; returns the result with the selected weights loaded."""
+        fabric, self.module.team = devices.start(self.config)
         self._check(source, target)
         with self._reproducible():
-            fabric = Fabric(
-                accelerator=self.config.accelerator,
-                devices=self.config.devices,
-                precision=self.config.precision,
-            )
             if self.streams is None:
                 labels = source.labels.numpy() if self.recipe.balanced_source else None
                 self.streams = Streams(len(source), len(target), self.config.seed, labels)
             with ExitStack() as ending:  # every hook hears of the end, whatever happens
-                for hook in reversed(self.hooks):
+                for hook in reversed(self.hooks if self.team.first else ()):
                     ending.callback(hook.on_end, self)
                 self._notify("on_start")
                 for number, phase in enumerate(self.recipe.phases):
@@ -217,10 +185,10 @@ class Trainer:
             group["lr"] = factor * group["lr_scale"]
         rows = self._draw(phase, step)
         dtype, number = next(self.module.parameters()).dtype, self.recipe.phases.index(phase)
-        inputs = make_inputs(fabric, rows, source, target, dtype, (number, step.number))
+        inputs = make_inputs(fabric, self.team, rows, source, target, dtype, (number, step.number))
         if step.number + 1 < phase.steps:
             following = step._replace(number=step.number + 1)
-            announce(self.streams, lambda: self._draw(phase, following), source, target)
+            announce(self.streams, self.team, lambda: self._draw(phase, following), source, target)
         loss, terms = module(inputs, step)
         optimizer.zero_grad()
         fabric.backward(loss)
@@ -244,6 +212,7 @@ class Trainer:
         saved = self.config.checkpoint_every
         if not (refresh or look or (at_end and not phase.adapts)):
             return saved is not None and step.number > 0 and step.number % saved == 0
+        self.team.average_statistics(self.module)
         outputs = self._refresh(source, target) if refresh else self._predict(target)
         score = scores.mean_entropy(outputs.logits)
         self._require_finite(score, "target entropy", step)
@@ -263,7 +232,7 @@ class Trainer:
         return True
 
     def _predict(self, domain: Target, views: bool = False) -> DomainOutputs:
-        return predict_domain(self.module, domain, self.config.predict_batch, views)
+        return predict_domain(self.module, domain, self.config.predict_batch, views, self.team)
 
     def _refresh(self, source: Source, target: Target) -> DomainOutputs:
         """Show the method what its recipe asks for; returns the outputs for the whole target."""
@@ -274,6 +243,7 @@ class Trainer:
             self.method.refresh_source(dataclasses.replace(shown, labels=labels))
         outputs = self._predict(target, wanted.views)
         self.method.refresh(outputs)
+        self.team.same_buffers(self.method)
         return self._predict(target) if wanted.again else outputs
 
     def _copy_state(self) -> dict[str, Tensor]:
@@ -340,6 +310,9 @@ class Trainer:
     def _save(self, number: int, index: int, optimizer: Any) -> None:
         if self.config.checkpoint is None:
             return
+        self.team.average_statistics(self.module)
+        if not self.team.first:
+            return
         checkpoint.save(
             self.config.checkpoint,
             {
@@ -357,6 +330,7 @@ class Trainer:
         )
 
     def _result(self) -> Result:
+        self.module.team = Team()  # from here on each process goes its own way
         last = self._copy_state()
         states = {"selected": self.best_state or last, "last": last}
         history = pd.DataFrame(self.rows)
@@ -365,7 +339,7 @@ class Trainer:
         )
 
     def _notify(self, event: str, *args: Any) -> None:
-        for hook in self.hooks:
+        for hook in self.hooks if self.team.first else ():
             getattr(hook, event)(self, *args)
 
     def _check(self, source: Source, target: Target) -> None:
@@ -378,6 +352,9 @@ class Trainer:
             source.num_classes == classes,
             f"The source has {source.num_classes} classes, the network {classes}: build it for the source.",
         )
+        self.team.check_batch(self.recipe.batch_size)
+        rows = (len(source), len(target))
+        self.team.check_same("rows, seed or where to go on", (*rows, self.config.seed, *self._start))
 
     @contextmanager
     def _reproducible(self) -> Iterator[None]:

@@ -82,7 +82,7 @@ class Model:
         """Features and logits, batch by batch."""
         dtype = next(self.module.parameters()).dtype
         for features, logits in predict_batches(
-            self.module, lambda rows: domain.batch(rows, dtype), len(domain), batch_size
+            self.module, lambda rows: domain.batch(rows, dtype), range(len(domain)), batch_size
         ):
             yield features.cpu(), logits.cpu()
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ba3us.data import Target
 from ba3us.methods.base import DomainOutputs
+from ba3us.training.team import Team
 
 if TYPE_CHECKING:
     from ba3us.training.loop import TrainingStep
@@ -30,24 +31,32 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def predict_batches(
-    module: TrainingStep, read: Callable[[slice], Tensor], rows: int, batch_size: int
+    module: TrainingStep, read: Callable[[slice], Tensor], rows: range, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Features and logits, one batch of rows after the other; nothing of a batch is kept."""
     device = next(module.parameters()).device
-    for start in range(0, rows, batch_size):
+    for start in range(rows.start, rows.stop, batch_size):
         with evaluating(module):
-            x = read(slice(start, start + batch_size)).to(device)
+            x = read(slice(start, min(start + batch_size, rows.stop))).to(device)
             features, logits = module.method.predict(module.network, x)
         yield _wide(features), _wide(logits)
 
 
-def predict_domain(module: TrainingStep, domain: Target, batch_size: int, views: bool = False) -> DomainOutputs:
-    """Features and logits for every row; with `views`, logits of each extra view under ``extra["views"]``."""
-    parameter = next(module.parameters())
+def predict_domain(
+    module: TrainingStep, domain: Target, batch_size: int, views: bool = False, team: Team | None = None
+) -> DomainOutputs:
+    """Features and logits for every row; with `views`, logits of each extra view under ``extra["views"]``.
+
+    A `team` shares the rows, and every process is given the outputs for all of them.
+    """
+    parameter, team = next(module.parameters()), team or Team()
+    mine = range(len(domain))[team.share(len(domain))]
 
     def run(batch: Callable[[slice], Tensor]) -> tuple[Tensor, Tensor]:
-        features, logits = zip(*predict_batches(module, batch, len(domain), batch_size))
-        return torch.cat(features), torch.cat(logits)
+        # a process without rows looks at one too, to know how many columns the others send
+        pairs = predict_batches(module, batch, mine or range(1), batch_size)
+        features, logits = (torch.cat(parts)[: len(mine)] for parts in zip(*pairs))
+        return team.whole(features, len(domain)), team.whole(logits, len(domain))
 
     with evaluating(module):
         features, logits = run(lambda rows: domain.batch(rows, parameter.dtype))

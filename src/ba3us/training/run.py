@@ -11,8 +11,9 @@ from torch import nn
 from ba3us import methods
 from ba3us.data import Source, Target
 from ba3us.nn import Network
+from ba3us.training.config import RunConfig
 from ba3us.training.hooks import Hook
-from ba3us.training.loop import RunConfig, Trainer
+from ba3us.training.loop import Trainer
 from ba3us.training.result import Result
 
 
