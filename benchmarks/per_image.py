@@ -12,6 +12,7 @@ import argparse
 import statistics
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +90,22 @@ def reading(files: list[Path], seconds: float) -> float:
         return per_image(run, seconds)
 
 
+def index_bytes(count: int = 200_000) -> float:
+    """Bytes of memory that a process needs for each row it may ask the cache for."""
+    keys = [b"%016d" % row for row in range(count)]
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder), (1,), np.uint8, count, keys)
+        store.add(keys, np.zeros((count, 1), dtype=np.uint8))
+        del keys, store
+        tracemalloc.start()
+        keys = [b"%016d" % row for row in range(count)]
+        store = Store(Path(folder), (1,), np.uint8, count, keys)
+        assert keys[-1] in store
+        held = tracemalloc.get_traced_memory()[0] / count
+        tracemalloc.stop()
+    return held
+
+
 def resnet() -> Backbone:
     backbone = create_backbone("resnet50", pretrained=False)
     backbone.module.to(memory_format=torch.channels_last)
@@ -159,6 +176,7 @@ def main() -> None:
         ("decoded square", f"{SIDE * SIDE * 3:,} bytes"),
         ("kept activation of `tail`, float16, per view", f"{2 * middle[0].numel():,} bytes"),
         ("kept activation of `head`, float16, per view", f"{2 * vector[0].numel():,} bytes"),
+        ("index of the cache, in memory, per square or view", f"{index_bytes():.0f} bytes"),
         ("held between forward and backward, `all`, float32", f"{saved_bytes(whole, x) / 1e6:.1f} MB"),
         (
             "held between forward and backward, `tail`, float32",
