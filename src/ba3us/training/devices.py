@@ -122,7 +122,7 @@ def _fabric(place: Layout, precision: str) -> tuple[Fabric, Team]:
             strategy=many if place.many else "auto",
             precision=precision,  # type: ignore[arg-type]
         )
-        if place.many:
+        if place.many and "LT_CLI_USED" not in os.environ:  # under fabric run, making it has done that
             fabric.launch()
     except (ValueError, RuntimeError) as error:
         raise UserError(
@@ -143,10 +143,11 @@ def launched(
     global _launched
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")
-    place = layout(accelerator, devices, nodes)
-    team = _fabric(place, "32-true")[1] if place.many else Team()
-    _launched = place
+    team = Team()
     try:
+        _launched = layout(accelerator, devices, nodes)
+        if _launched.many:
+            team = _fabric(_launched, "32-true")[1]
         yield team
     except UserError:
         if not _speaks_first(otherwise=True):
@@ -170,7 +171,7 @@ def launched(
 def _speaks_first(otherwise: bool) -> bool:
     """Whether no other process has said yet what went wrong; `otherwise` if that can't be known."""
     with suppress(RuntimeError, ValueError, AttributeError):
-        if not distributed.is_initialized():
-            return True
+        if not distributed.is_initialized():  # all of them have the same to say
+            return os.environ.get("RANK", "0") == "0"
         return distributed.distributed_c10d._get_default_store().add("ba3us spoke", 1) == 1
     return otherwise
