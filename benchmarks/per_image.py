@@ -9,7 +9,6 @@ activations by their shapes, activations that a training step holds by what auto
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 import tracemalloc
@@ -30,14 +29,14 @@ SIDE, SIZE, BATCH, PHOTOS = 256, 224, 12, 300
 
 
 def per_image(run: Callable[[], int], seconds: float) -> float:
-    """Median milliseconds per image over repeated runs of about `seconds` in all; the first is not counted."""
+    """Least milliseconds per image over repeated runs of about `seconds` in all; the machine may be shared."""
     run()
     taken, end = [], time.perf_counter() + seconds
     while len(taken) < 3 or time.perf_counter() < end:
         start = time.perf_counter()
         count = run()
         taken.append(1000 * (time.perf_counter() - start) / count)
-    return statistics.median(taken)
+    return min(taken)
 
 
 def photos(folder: Path) -> list[Path]:
@@ -188,7 +187,7 @@ def main() -> None:
     if args.out:
         about = f"{described(files)}; batches of {BATCH}, {SIZE} px; {args.threads} threads for the network, "
         head = "# What one image costs\n\n`python benchmarks/per_image.py PHOTOS`: "
-        head += f"{about}torch {torch.__version__}. Times are of a CPU.\n\n"
+        head += f"{about}torch {torch.__version__}. Times are of a CPU, the least of several runs.\n\n"
         args.out.write_text(head + text + "\n", encoding="utf-8")
 
 
