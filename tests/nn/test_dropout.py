@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ba3us.nn import dropout
 from ba3us.nn.dropout import Dropout
 
 
@@ -36,3 +37,11 @@ def test_eval_zero_rate_seed_and_gradient():
     torch.testing.assert_close(layer(x), x)
     torch.testing.assert_close(Dropout(0.0)(x), x)
     assert Dropout(0.5)(x.double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("shape", [(7,), (81, 64), (3, 5)])
+def test_even_chances_are_decided_as_any_other_rate_is(shape):
+    torch.manual_seed(3)
+    kept = dropout._mask(torch.Size(shape), 0.5)
+    torch.manual_seed(3)
+    assert torch.equal(dropout._coins(torch.Size(shape), torch.float64), 2.0 * kept)

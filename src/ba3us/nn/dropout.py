@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+_TWOS = 0x0202020202020202
 
 
 class Dropout(nn.Dropout):
@@ -26,22 +26,20 @@ class Dropout(nn.Dropout):
 
 
 def _coins(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """0 or 2 with even chances: each random bit decides one unit, eight at a time by looking a byte up."""
-    count = shape.numel()
-    words = torch.empty(-(-count // 64), dtype=torch.int64).random_(-(2**63), None)
-    rows = words.view(torch.uint8)[: -(-count // 8)].to(torch.int32)
-    return _bits_of_bytes(dtype).index_select(0, rows).view(-1)[:count].view(shape)
-
-
-@functools.cache
-def _bits_of_bytes(dtype: torch.dtype) -> Tensor:
-    """Row b: the bits of b, doubled. [256, 8]."""
-    return (torch.arange(256)[:, None] >> torch.arange(8) & 1).to(dtype) * 2
+    """0 or 2 with even chances, as `_mask` decides: by the top bit of every byte, eight bytes at a time."""
+    words = _random_words(-(-shape.numel() // 8))
+    # the top bit of each byte becomes its second one, turned round: 0 where it was set, else 2
+    words.bitwise_right_shift_(6).bitwise_and_(_TWOS).bitwise_xor_(_TWOS)
+    return words.view(torch.int8)[: shape.numel()].to(dtype).view(shape)
 
 
 def _mask(shape: torch.Size, p: float) -> Tensor:
     """True where a unit is kept."""
     dtype, per_word = (torch.int8, 8) if (256 * p).is_integer() else (torch.int16, 4)
-    words = torch.empty(-(-shape.numel() // per_word), dtype=torch.int64).random_(-(2**63), None)
+    words = _random_words(-(-shape.numel() // per_word))
     span = 2 ** (64 // per_word)
     return (words.view(dtype)[: shape.numel()] >= round(span * p) - span // 2).view(shape)
+
+
+def _random_words(count: int) -> Tensor:
+    return torch.empty(count, dtype=torch.int64).random_(-(2**63), None)
