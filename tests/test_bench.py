@@ -85,6 +85,15 @@ def test_cost_and_mistakes_stand_beside_source_only():
     assert "below" not in bench.mistakes(rows[rows["label"] == "twins"])
 
 
+def test_an_option_may_be_one_methods_own(protocol):
+    made = bench.jobs(protocol, ["dann", "pada"], 1, {"steps": 4, "pada.steps": 6, "pada.tau": 2.0})
+    assert {job.method: job.options for job in made} == {"dann": {"steps": 4}, "pada": {"steps": 6, "tau": 2.0}}
+    with pytest.raises(UserError, match=r"'dann\.tau' belongs to none"):
+        bench.jobs(protocol, ["pada"], 1, {"dann.tau": 2.0})
+    with pytest.raises(UserError, match="Unknown option 'tau'"):
+        bench.jobs(protocol, ["dann"], 1, {"dann.tau": 2.0})
+
+
 def test_settings_and_methods():
     assert bench.parse_settings(["beta=1", "trust=full", "bottleneck=null"]) == {
         "beta": 1,

@@ -251,7 +251,10 @@ def bench(
     ] = "source-only,e-dann,ba3us",
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
     steps: Annotated[int | None, typer.Option(help="Updates of every run.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="name=value for the methods.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="name=value for the methods, or method.name=value for one."),
+    ] = None,
     label: Annotated[str, typer.Option(help="Row name in tables; {method} is replaced.")] = "{method}",
     out: Annotated[Path, typer.Option(help="Results, one JSON line per run; finished runs are kept.")] = Path(
         "runs/bench.jsonl"

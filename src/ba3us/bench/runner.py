@@ -51,21 +51,25 @@ def chosen_methods(text: str) -> list[str]:
 def jobs(
     protocol: Protocol, names: Sequence[str], seeds: int, options: dict[str, Any], label: str = "{method}"
 ) -> list[Job]:
-    """All combinations; an option that a method does not have is left out for it."""
+    """All combinations; an option that a method does not have is left out for it.
+
+    An option may be one method's own: ``etn.learning_rate``.
+    """
     require(seeds >= 1, f"The number of seeds is {seeds}: it must be at least 1.")
     for name in names:
         require("pixels" not in methods.get(name).info.needs, f"Method {name!r} needs pixels, not features.")
     made = []
     for name in names:
         known = methods.get(name).method.Config.__dataclass_fields__
-        chosen = {k: v for k, v in {**protocol.options, **options}.items() if k in known}
+        own = {k[len(name) + 1 :]: v for k, v in options.items() if k.startswith(f"{name}.")}
+        chosen = {k: v for k, v in {**protocol.options, **options}.items() if k in known} | own
         methods.get(name).config(**chosen)
         made += [
             Job(label.format(method=name), name, task, seed, chosen)
             for task in protocol.tasks
             for seed in range(seeds)
         ]
-    unused = [k for k in options if not any(k in job.options for job in made)]
+    unused = [k for k in options if not any(k in (o, f"{j.method}.{o}") for j in made for o in j.options)]
     require(not unused, f"Option {', '.join(map(repr, unused))} belongs to none of the methods chosen.")
     return made
 
