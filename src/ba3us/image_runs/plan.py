@@ -70,6 +70,7 @@ class Plan:
         if front is None:
             return source, target
         kept: dict[str, Any] = {"cache_gb": c.cache_gb, "activations": c.activations, "progress": progress}
+        kept["batch_size"] = 8 if c.place == "cpu" else 64  # a CPU is fastest while a batch fits its caches
         quick = for_inference(front, blueprint.size)
         return FrozenSource(source, quick, **kept), FrozenTarget(target, quick, **kept)
 
