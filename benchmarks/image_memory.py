@@ -21,6 +21,10 @@ import time
 from multiprocessing import Process, Queue
 from pathlib import Path
 
+import torch
+
+from ba3us.nn.backbones import create_backbone
+
 
 def link(photos: list[Path], count: int, folder: Path) -> None:
     """`count` links below `folder`: half of them in class folders, half in one flat folder."""
@@ -55,6 +59,10 @@ def adapt(folder: Path, train: str, args: argparse.Namespace) -> tuple[float, fl
         "--out",
         str(folder / f"run-{train}"),
     ]
+    if args.backbone:
+        weights = folder / "random.pth"
+        torch.save(create_backbone(args.backbone, pretrained=False).module.state_dict(), weights)
+        command += ["--backbone", args.backbone, "--weights", str(weights)]
     answers: Queue = Queue()
     child = Process(target=_adapt, args=(command, answers))
     child.start()
@@ -80,12 +88,12 @@ def measure(args: argparse.Namespace) -> str:
                 print(lines[-1], file=sys.stderr, flush=True)
     command = f"python benchmarks/image_memory.py {args.photos.name} --files {' '.join(map(str, args.files))}"
     command += f" --train {' '.join(args.train)} --size {args.size} --views {args.views} --steps {args.steps}"
-    command += f" --cache-gb {args.cache_gb:g}"
+    command += f" --cache-gb {args.cache_gb:g}" + (f" --backbone {args.backbone}" if args.backbone else "")
     return f"""# Peak memory on folders of images
 
     {command}
 
-EfficientNet-Lite0 on crops of {args.size} px with {args.views} kept view(s) per image and the centre, BA³US,
+{args.backbone or "EfficientNet-Lite0"}, crops of {args.size} px, {args.views} kept view(s) per image and the centre, BA³US,
 {args.steps} updates, links to {len(photos):,} photos. The seconds are of a shared machine and say little.
 
 {chr(10).join(lines)}
@@ -97,6 +105,7 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--files", type=int, nargs="+", default=[5000, 50000])
     parser.add_argument("--train", nargs="+", default=["head", "tail"])
+    parser.add_argument("--backbone", help="a small one with random weights, in place of EfficientNet-Lite0")
     parser.add_argument("--size", type=int, default=64, help="small crops, so that 50,000 images take minutes")
     parser.add_argument("--views", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20)
