@@ -94,7 +94,8 @@ def measure(args: argparse.Namespace) -> str:
     {command}
 
 {args.backbone or "EfficientNet-Lite0"}, crops of {args.size} px, {args.views} kept view(s) per image and the
-centre, BA³US, {args.steps} updates, links to {len(photos):,} photos. The seconds are of a shared machine and say little.
+centre, BA³US, {args.steps} updates, links to {len(photos):,} photos. The seconds are
+of a shared machine and say little.
 
 {chr(10).join(lines)}
 """
