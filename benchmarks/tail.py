@@ -17,28 +17,14 @@ import time
 from pathlib import Path
 
 import torch
+from image_step import Clock  # beside this file
 
 from ba3us import methods
 from ba3us.image_runs import ImageOptions, opening
 from ba3us.image_runs.plan import Plan
 from ba3us.nn.backbones import create_backbone
 from ba3us.nn.memory import kept_memory
-from ba3us.training import Hook, RunConfig, Trainer
-
-
-class Clock(Hook):
-    """Seconds of every update."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-    def on_start(self, trainer) -> None:
-        self._last = time.perf_counter()
-
-    def on_step(self, trainer, step) -> None:
-        now = time.perf_counter()
-        self.seconds.append(now - self._last)
-        self._last = now
+from ba3us.training import RunConfig, Trainer
 
 
 class Ready:

@@ -74,8 +74,7 @@ class Team:
         """The outputs for the joint batch, in its order, from those for everybody's share."""
         if self.size == 1:
             return outputs
-        domains = (outputs.source, outputs.target, outputs.borrowed)
-        device = outputs.source.features.device
+        domains, device = outputs.domains, outputs.source.features.device
         # a method may leave out rows of its share
         mine = torch.tensor([len(d.features) for d in domains], device=device)
         table = _gathered(mine[None], [1] * self.size).tolist()
