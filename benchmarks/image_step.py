@@ -24,16 +24,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from released import PlainStep
 from torch import nn
 from torch.nn import functional as F
 
-from ba3us import losses, methods
+from ba3us import methods
 from ba3us.data import Streams
 from ba3us.data.image_domain import ImageSource, ImageTarget, PixelArray
-from ba3us.nn import Network, reverse_gradient
+from ba3us.nn import Network
 from ba3us.nn.backbones import create_backbone
 from ba3us.nn.memory import kept_memory
-from ba3us.schedules import ramp
 from ba3us.training import Hook, RunConfig, Trainer
 
 CLASSES, LENT = 31, 0.25
@@ -99,32 +99,15 @@ def ours(batch: int, size: int, steps: int, precision: str = "32-true", compiled
 def plain(batch: int, size: int, steps: int) -> list[float]:
     """The same step as the released program writes it."""
     network, method, _, _ = build(batch)
-    for i, layer in enumerate(method.discriminator):
-        if isinstance(layer, nn.Dropout):
-            method.discriminator[i] = nn.Dropout(layer.p)
-    groups = [
-        {"params": network.backbone.parameters(), "lr": 0.001},
-        {"params": [*network.bottleneck.parameters(), *network.classifier.parameters(), *method.parameters()]},
-    ]
-    optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9, weight_decay=1e-3, nesterov=True, foreach=False)
+    new = [*network.bottleneck.parameters(), *network.classifier.parameters(), *method.parameters()]
+    step = PlainStep(network, method, [{"params": network.backbone.parameters(), "lr": 0.001}, {"params": new}])
     lent = int(LENT * batch)
-    sizes, m = [batch, batch, lent], torch.full((CLASSES,), 1 / CLASSES)
-    xs, xt, xm = (torch.randn(n, 3, size, size) for n in sizes)
+    xs, xt, xm = (torch.randn(n, 3, size, size) for n in (batch, batch, lent))
     ys, ym = torch.arange(batch) % CLASSES, torch.arange(lent) % CLASSES
     seconds = []
     for i in range(steps + 1):
         start = time.perf_counter()
-        features, logits = (torch.cat(parts) for parts in zip(*[network(x) for x in (xs, xt, xm)]))
-        h = reverse_gradient(losses.entropy(logits), ramp(i, 2000))
-        w = losses.entropy_weights(h) * torch.cat([m[ys], torch.ones(batch), m[ym]])
-        scores = method.discriminator(reverse_gradient(features, ramp(i, 2000)))
-        loss = losses.weighted_cross_entropy(logits[:batch], ys, m[ys])
-        loss = loss + losses.balanced_adversarial_loss(*scores.split(sizes), *w.split(sizes))
-        loss = loss + 0.1 * losses.entropy(logits[batch : 2 * batch]).mean()
-        loss = loss + 5 * losses.complement_entropy(logits[:batch], ys, m[ys])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        step(i, xs, ys, xt, xm, ym)
         seconds.append(time.perf_counter() - start)
     return seconds[1:]
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from released import PlainStep
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ba3us import losses, methods
+from ba3us import methods
 from ba3us.data import Source, Streams, Target
-from ba3us.nn import Network, reverse_gradient
-from ba3us.schedules import ramp
+from ba3us.nn import Network
 from ba3us.training import RunConfig, Trainer
 
 DIM, CLASSES, BATCH, BORROWED, HIDDEN = 2048, 31, 36, 9, 1024
@@ -84,32 +84,13 @@ def released_form(workers: int) -> Callable[[int], None]:
             yield from loader
 
     network, method = build()
-    for i, layer in enumerate(method.discriminator):
-        if isinstance(layer, nn.Dropout):
-            method.discriminator[i] = nn.Dropout(layer.p)
-    parameters = [*network.parameters(), *method.parameters()]
-    optimizer = torch.optim.SGD(
-        parameters, lr=0.01, momentum=0.9, weight_decay=1e-3, nesterov=True, foreach=False
-    )
-    m = torch.full((CLASSES,), 1 / CLASSES)
+    step = PlainStep(network, method, [{"params": [*network.parameters(), *method.parameters()]}])
 
     def run(steps: int) -> None:
         streams = endless(labelled, BATCH), endless(unlabelled, BATCH), endless(labelled, BORROWED)
         for i in range(steps):
             (xs, ys), (xt,), (xm, ym) = (next(s) for s in streams)
-            passes = [network(x) for x in (xs, xt, xm)]
-            features, logits = (torch.cat(parts) for parts in zip(*passes))
-            h = reverse_gradient(losses.entropy(logits), ramp(i, 2000))
-            w = losses.entropy_weights(h) * torch.cat([m[ys], torch.ones(BATCH), m[ym]])
-            scores = method.discriminator(reverse_gradient(features, ramp(i, 2000)))
-            sizes = [BATCH, BATCH, BORROWED]
-            loss = losses.weighted_cross_entropy(logits[:BATCH], ys, m[ys])
-            loss = loss + losses.balanced_adversarial_loss(*scores.split(sizes), *w.split(sizes))
-            loss = loss + 0.1 * losses.entropy(logits[BATCH : 2 * BATCH]).mean()
-            loss = loss + 5 * losses.complement_entropy(logits[:BATCH], ys, m[ys])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            step(i, xs, ys, xt, xm, ym)
 
     return run
 

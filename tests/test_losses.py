@@ -25,6 +25,13 @@ def random_case(seed, n=12, classes=5, spread=3.0, dtype=torch.float64):
     return logits, labels, m
 
 
+def adversarial(source, target, borrowed, w_source, w_target, w_borrowed, form="released"):
+    """The balanced adversarial loss, domain by domain."""
+    scores, weights = torch.cat([source, target, borrowed]), torch.cat([w_source, w_target, w_borrowed])
+    sizes = len(source), len(target), len(borrowed)
+    return losses.balanced_adversarial_loss(scores, weights, sizes, form)
+
+
 def of_probabilities(*rows):
     return torch.tensor(rows, dtype=torch.float64).log()
 
@@ -90,11 +97,11 @@ def test_adversarial_released_by_hand():
     a = [1.5 * 1.5 / 4, 1.5 * 0.5 / 4, 1.0, 1.5 * 2 / 4]
     bce = [softplus(-1.0), softplus(0.5), softplus(0.25), softplus(2.0)]
     expected = sum(x * y for x, y in zip(a, bce)) / 2.5
-    value = losses.balanced_adversarial_loss(source, target, borrowed, w_s, w_t, w_b)
+    value = adversarial(source, target, borrowed, w_s, w_t, w_b)
     assert value.item() == pytest.approx(expected, rel=1e-6)
     # as printed: mean over source, mean over target, ρ·mean over borrowed with ρ = K/B
     printed = (1.5 * bce[0] + 0.5 * bce[1]) / 2 + 1.7 * bce[2] + 0.5 * 2.0 * bce[3]
-    value = losses.balanced_adversarial_loss(source, target, borrowed, w_s, w_t, w_b, "paper")
+    value = adversarial(source, target, borrowed, w_s, w_t, w_b, "paper")
     assert value.item() == pytest.approx(printed, rel=1e-6)
 
 
@@ -104,11 +111,9 @@ def test_adversarial_of_a_blind_discriminator_is_log_two(seed, n, k):
     g = torch.Generator().manual_seed(seed)
     w = [torch.rand(size, generator=g) + 0.05 for size in (n, n, k)]
     zeros = [torch.zeros(size) for size in (n, n, k)]
-    assert losses.balanced_adversarial_loss(*zeros, *w).item() == pytest.approx(LN2, rel=1e-5)
+    assert adversarial(*zeros, *w).item() == pytest.approx(LN2, rel=1e-5)
     printed = LN2 * (w[0].mean() + w[1].mean() + w[2].sum() / n)
-    assert losses.balanced_adversarial_loss(*zeros, *w, "paper").item() == pytest.approx(
-        printed.item(), rel=1e-5
-    )
+    assert adversarial(*zeros, *w, "paper").item() == pytest.approx(printed.item(), rel=1e-5)
 
 
 def test_adversarial_with_equal_weights_and_nothing_borrowed_is_the_mean_of_dann():
@@ -119,9 +124,7 @@ def test_adversarial_with_equal_weights_and_nothing_borrowed_is_the_mean_of_dann
         torch.cat([source, target]), torch.cat([torch.ones(7), torch.zeros(7)])
     )
     m, w = 0.125, 1.3
-    value = losses.balanced_adversarial_loss(
-        source, target, none, torch.full((7,), m * w), torch.full((7,), w), none
-    )
+    value = adversarial(source, target, none, torch.full((7,), m * w), torch.full((7,), w), none)
     torch.testing.assert_close(value, expected)
 
 
@@ -129,7 +132,7 @@ def test_adversarial_with_equal_weights_and_nothing_borrowed_is_the_mean_of_dann
 def test_borrowed_share_is_rho_of_two_plus_rho(k):
     sure = torch.full((6,), 60.0)
     ones = torch.ones(6)
-    value = losses.balanced_adversarial_loss(sure, -sure, torch.zeros(k), ones, ones, torch.ones(k))
+    value = adversarial(sure, -sure, torch.zeros(k), ones, ones, torch.ones(k))
     rho = k / 6
     assert value.item() == pytest.approx(LN2 * rho / (2 + rho), rel=1e-5)
 
@@ -139,8 +142,8 @@ def test_adversarial_is_blind_to_the_scale_of_class_weights(seed, scale):
     g = torch.Generator().manual_seed(seed)
     d = [torch.randn(n, generator=g, dtype=torch.float64) for n in (6, 6, 2)]
     w = [torch.rand(n, generator=g, dtype=torch.float64) + 0.1 for n in (6, 6, 2)]
-    expected = losses.balanced_adversarial_loss(*d, *w)
-    value = losses.balanced_adversarial_loss(*d, scale * w[0], w[1], scale * w[2])
+    expected = adversarial(*d, *w)
+    value = adversarial(*d, scale * w[0], w[1], scale * w[2])
     torch.testing.assert_close(value, expected)
 
 
@@ -149,7 +152,7 @@ def test_adversarial_normalisers_are_detached():
     w = torch.ones(4, dtype=torch.float64, requires_grad=True)
     d = torch.zeros(4, dtype=torch.float64)
     none = torch.zeros(0, dtype=torch.float64)
-    losses.balanced_adversarial_loss(d, d, none, w, torch.ones(4, dtype=torch.float64), none).backward()
+    adversarial(d, d, none, w, torch.ones(4, dtype=torch.float64), none).backward()
     assert w.grad.tolist() == pytest.approx([LN2 / 4 / 2] * 4, rel=1e-6)
 
 
@@ -241,7 +244,7 @@ def test_weights_that_sum_to_zero_give_zero_and_finite_gradients():
             assert value.item() == 0 and z.grad.abs().max() == 0
     d = torch.randn(5, requires_grad=True)
     none = torch.zeros(0)
-    value = losses.balanced_adversarial_loss(d, d.detach(), none, torch.zeros(5), torch.ones(5), none)
+    value = adversarial(d, d.detach(), none, torch.zeros(5), torch.ones(5), none)
     value.backward()
     expected = F.softplus(d.detach()).mean()  # the target's half is left, and weighs all
     torch.testing.assert_close(value.detach(), expected)
@@ -273,9 +276,7 @@ def test_saturated_logits_give_finite_losses_and_gradients(size, form, autocast)
         terms = {
             "entropy": losses.entropy(logits).mean(),
             "classification": losses.weighted_cross_entropy(logits, labels, w, form),
-            "alignment": losses.balanced_adversarial_loss(
-                domain[:6], domain[6:12], domain[12:], w[:6], w[6:12], w[12:], form
-            ),
+            "alignment": adversarial(domain[:6], domain[6:12], domain[12:], w[:6], w[6:12], w[12:], form),
             **{
                 f"uncertainty {xi}": losses.complement_entropy(logits, labels, w.detach(), xi, form)
                 for xi in (0.0, 0.5, 1.0, 10.0)
@@ -321,7 +322,7 @@ def test_half_precision_is_raised_to_float32(dtype, autocast):
         lambda z, w, d: losses.entropy_weights(d.abs()),
         lambda z, w, d: losses.weighted_cross_entropy(z, labels, weights=w),
         lambda z, w, d: losses.domain_loss(d, True),
-        lambda z, w, d: losses.balanced_adversarial_loss(d[:5], d[5:10], d[10:], w[:5], w[5:10], w[10:]),
+        lambda z, w, d: losses.balanced_adversarial_loss(d, w, (5, 5, len(d) - 10)),
         lambda z, w, d: losses.complement_entropy(z, labels, w),
         lambda z, w, d: losses.outer_product(z, w[:, None]),
     )

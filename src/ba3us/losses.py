@@ -47,8 +47,8 @@ def full_precision(function: _Function) -> _Function:
 
 
 def _shares(weights: Tensor) -> Tensor:
-    """Weights over their detached sum; all zero when the sum is zero."""
-    return weights / weights.detach().sum().clamp(min=torch.finfo(weights.dtype).tiny)
+    """Weights over their sum; all zero when that is zero."""
+    return weights / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
 
 
 def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
@@ -109,39 +109,48 @@ def adversarial_loss(
 
 @full_precision
 def balanced_adversarial_loss(
-    source: Tensor,
-    target: Tensor,
-    borrowed: Tensor,
-    source_weights: Tensor,
-    target_weights: Tensor,
-    borrowed_weights: Tensor,
-    form: Form = "released",
+    scores: Tensor, weights: Tensor, sizes: tuple[int, int, int], form: Form = "released"
 ) -> Tensor:
     """L_adv^ba (Eq. 5), to be minimised by D, with borrowed source rows on the target's side.
 
     Parameters
     ----------
-    source, target, borrowed : Tensor [B], [T], [K]
-        Discriminator logits; K may be 0 (then it is L_adv^e, Eq. 2).
-    source_weights, target_weights, borrowed_weights : Tensor [B], [T], [K]
+    scores : Tensor [B + T + K]
+        Discriminator logits of source, target and borrowed rows.
+    weights : Tensor [B + T + K]
         w(x)·m(y) for source and borrowed rows, w(x) for target rows. Not detached: gradients may flow.
+    sizes : (B, T, K)
+        K may be 0 (then it is L_adv^e, Eq. 2).
     form : {"released", "paper"}
         ``released`` is a weighted mean over all rows: source and borrowed weights share one normaliser and
         weigh 1 + K/B together, the target weighs 1; every normaliser is detached. ``paper`` is the sum of
         the three means, with ρ = K/B, and the weights as they are.
     """
-    n = len(source)
-    lent_losses = domain_loss(torch.cat([source, -borrowed]), True)  # a target's loss is a source's at -z
-    target_losses = domain_loss(target, False)
-    lent_weights = torch.cat([source_weights, borrowed_weights])
+    side, groups, share = _sides(sizes, scores.dtype, scores.device)
+    weights = weights.to(scores.dtype)
+    log_right = F.logsigmoid(side * scores)  # -BCE
     if form == "paper":
-        value = _weighted_sum(lent_weights, lent_losses) / n
-        return value + _weighted_sum(target_weights, target_losses) / len(target)
-    a_lent = (1 + len(borrowed) / n) * _shares(lent_weights)
-    a_target = _shares(target_weights)
-    total = (a_lent.sum() + a_target.sum()).detach()
-    value = _weighted_sum(a_lent, lent_losses) + _weighted_sum(a_target, target_losses)
-    return value / (_EPS_SUM + total)
+        return -(weights * (share / groups.sum(dim=1) @ groups)).dot(log_right)
+    sums = groups @ weights.detach()
+    norms = sums.clamp(min=torch.finfo(sums.dtype).tiny)
+    total = share.dot(sums / norms)  # the shares of groups that have any weight
+    return -(weights * (share / norms @ groups)).dot(log_right) / (_EPS_SUM + total)
+
+
+@functools.lru_cache(maxsize=64)
+@torch.inference_mode(False)
+def _sides(
+    sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What follows from the numbers of source, target and borrowed rows.
+
+    The side on which D should see each row: source 1, target and borrowed -1, [n]. Who belongs to source and
+    borrowed rows, and who to the target, 1 or 0, [2, n]; what those two weigh, [2].
+    """
+    b, t, k = sizes
+    source = torch.tensor([1.0] * b + [-1.0] * (t + k), dtype=dtype, device=device)
+    target = torch.tensor([0.0] * b + [1.0] * t + [0.0] * k, dtype=dtype, device=device)
+    return source, torch.stack([1 - target, target]), torch.tensor([1 + k / b, 1.0], dtype=dtype, device=device)
 
 
 @full_precision
@@ -171,9 +180,9 @@ def complement_entropy(
     flatness = (ratio * (ratio + _EPS_RATIO).log()).sum(dim=1)
     if form == "paper":
         return (weights * mass**xi * flatness).mean() / math.log(classes - 1)
-    confidence = mass.detach() ** xi
-    # twice: (1 - p_a)^ξ of a sure batch underflows for a large ξ
-    return _weighted_sum(_shares(weights.detach() * _shares(confidence)), flatness) / math.log(classes - 1)
+    with torch.no_grad():  # shares twice: (1 - p_a)^ξ of a sure batch underflows for a large ξ
+        shares = _shares(weights * _shares(mass if xi == 1 else mass**xi))
+    return _weighted_sum(shares, flatness) / math.log(classes - 1)
 
 
 @full_precision

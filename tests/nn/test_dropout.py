@@ -18,7 +18,7 @@ def test_rate_scale_and_independence(p):
     n = kept.numel()
     assert abs(float(kept.mean()) - (1 - p)) < 5 * (p * (1 - p) / n) ** 0.5
     torch.testing.assert_close(y[y != 0], torch.full((int(kept.sum()),), 1 / (1 - p)))
-    for lag in (1, 3, 4, 8):  # neighbours cut out of one word are independent
+    for lag in (1, 3, 4, 8, 64):  # neighbours cut out of one word are independent
         flat = kept.flatten() - kept.mean()
         correlation = float((flat[lag:] * flat[:-lag]).mean() / flat.var())
         assert abs(correlation) < 5 / n**0.5
@@ -40,8 +40,10 @@ def test_eval_zero_rate_seed_and_gradient():
 
 
 @pytest.mark.parametrize("shape", [(7,), (81, 64), (3, 5)])
-def test_even_chances_are_decided_as_any_other_rate_is(shape):
+def test_every_bit_of_a_random_word_is_one_even_chance(shape):
     torch.manual_seed(3)
-    kept = dropout._mask(torch.Size(shape), 0.5)
+    words = dropout._random_words(-(-torch.Size(shape).numel() // 64))
+    bits = [(int(word) >> i) & 1 for word in words for i in range(64)]
     torch.manual_seed(3)
-    assert torch.equal(dropout._coins(torch.Size(shape), torch.float64), 2.0 * kept)
+    coins = dropout._coins(torch.Size(shape), torch.float64)
+    assert coins.shape == shape and coins.flatten().tolist() == [2.0 * b for b in bits[: coins.numel()]]

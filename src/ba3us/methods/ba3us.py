@@ -166,7 +166,7 @@ class BA3US(Method):
         c, source, target = self.config, outputs.source, outputs.target
         assert source.labels is not None
         m = self._believed(step)
-        m_source = self._of_rows(m, source, c.weight_source)
+        m_source = self._of_rows(m, source) if c.weight_source else torch.ones_like(source.logits[:, 0])
         h = losses.entropy(outputs.together()[1])
         terms = {
             # L_cls^w (Eq. 4)
@@ -195,23 +195,18 @@ class BA3US(Method):
 
         `h` are the entropies of all rows, if they are known already.
         """
-        c, sizes = self.config, [len(d.features) for d in outputs.domains]
+        c, (source, target, borrowed) = self.config, outputs.domains
         features, logits = outputs.together()
-        features = reverse_gradient(features, reversal)
         h = losses.entropy(logits) if h is None else h
+        shown = reverse_gradient(features, reversal)
         if c.conditional:
-            features = self.condition(features, logits)
-        d_source, d_target, d_borrowed = self.discriminator(features).split(sizes)
-        w_source, w_target, w_borrowed = self._entropy_weights(h, entropy_reversal).split(sizes)
-        return losses.balanced_adversarial_loss(
-            d_source,
-            d_target,
-            d_borrowed,
-            w_source * self._of_rows(m, outputs.source, c.weight_alignment),
-            w_target,
-            w_borrowed * self._of_rows(m, outputs.borrowed, c.weight_alignment),
-            c.fidelity,
-        )
+            shown = self.condition(shown, logits)
+        w = self._entropy_weights(h, entropy_reversal)
+        if c.weight_alignment:
+            ones = torch.ones_like(h[: len(target.logits)])
+            w = w * torch.cat([self._of_rows(m, source), ones, self._of_rows(m, borrowed)])
+        sizes = len(source.logits), len(target.logits), len(borrowed.logits)
+        return losses.balanced_adversarial_loss(self.discriminator(shown), w, sizes, c.fidelity)
 
     def _lambdas(self, step: Step) -> tuple[float, float]:
         """λ, from 0 to 1 (section 3.4), for D and for the entropies; the released D runs one step ahead."""
@@ -232,10 +227,7 @@ class BA3US(Method):
             return self.class_weights
         return (1 - step.progress) / self.num_classes + step.progress * self.class_weights
 
-    def _of_rows(self, m: Tensor, domain: DomainOutputs, weighted: bool) -> Tensor:
-        """m(y) per source row, or ones. As printed, a weighted mean over n_s wants m of mean 1."""
-        assert domain.labels is not None
-        if not weighted:
-            return torch.ones_like(domain.logits[:, 0])
+    def _of_rows(self, m: Tensor, domain: DomainOutputs) -> Tensor:
+        """m(y) per source row. As printed, a weighted mean over n_s wants m of mean 1."""
         weights = m[domain.labels]
         return self.num_classes * weights if self.config.fidelity == "paper" else weights

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_TWOS = 0x0202020202020202
+# 0 or 2 for each bit of a byte, as the eight bytes of a word
+_COINS = torch.tensor([[2 * (b >> i & 1) for i in range(8)] for b in range(256)], dtype=torch.int8)
+_COINS = _COINS.view(torch.int64).flatten()
 
 
 class Dropout(nn.Dropout):
@@ -26,11 +28,10 @@ class Dropout(nn.Dropout):
 
 
 def _coins(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """0 or 2 with even chances, as `_mask` decides: by the top bit of every byte, eight bytes at a time."""
-    words = _random_words(-(-shape.numel() // 8))
-    # the top bit of each byte becomes its second one, turned round: 0 where it was set, else 2
-    words.bitwise_right_shift_(6).bitwise_and_(_TWOS).bitwise_xor_(_TWOS)
-    return words.view(torch.int8)[: shape.numel()].to(dtype).view(shape)
+    """0 or 2 with even chances, one for every random bit."""
+    count = shape.numel()
+    octets = _random_words(-(-count // 64)).view(torch.uint8)[: -(-count // 8)]
+    return _COINS.index_select(0, octets.int()).view(torch.int8)[:count].to(dtype).view(shape)
 
 
 def _mask(shape: torch.Size, p: float) -> Tensor:

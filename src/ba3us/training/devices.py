@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision import Precision
 from lightning_fabric.strategies import DDPStrategy
-from torch import distributed
+from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from ba3us.errors import UserError, require
 from ba3us.training.config import RunConfig
@@ -130,6 +132,17 @@ def _fabric(place: Layout, precision: str) -> tuple[Fabric, Team]:
             f"({str(error).strip().splitlines()[0]}): check the launcher's settings, or use one device."
         ) from error
     return fabric, Team(fabric.global_rank, fabric.world_size) if place.many else Team()
+
+
+def set_up(fabric: Fabric, module: nn.Module, optimizer: Callable[[], Optimizer]) -> tuple[nn.Module, Any]:
+    """`module` on its device and an `optimizer` of its parameters, wrapped where Fabric has something to add.
+
+    (Its wrappers cost a tenth of a step on features, and for one process in full precision they do nothing.)
+    """
+    if fabric.world_size == 1 and type(fabric.strategy.precision) is Precision:
+        return module.to(fabric.device), optimizer()
+    wrapped = fabric.setup_module(module, _reapply_compile=False)
+    return wrapped, fabric.setup_optimizers(optimizer())
 
 
 @contextmanager

@@ -151,8 +151,7 @@ class Trainer:
             "The batch_size is 1, but the network has batch norm, which needs rows to compare: "
             "make it at least 2.",
         )
-        module = fabric.setup_module(self.module, _reapply_compile=False)
-        optimizer: Any = fabric.setup_optimizers(self._optimizer(phase))
+        module, optimizer = devices.set_up(fabric, self.module, lambda: self._optimizer(phase))
         evaluated = self._resumed is not None
         if self._resumed is not None:
             optimizer.load_state_dict(self._resumed["optimizer"])
@@ -183,6 +182,8 @@ class Trainer:
         factor = self.recipe.learning_rate * self.recipe.decay(step.number)
         for group in optimizer.param_groups:
             group["lr"] = factor * group["lr_scale"]
+            for parameter in group["params"]:
+                parameter.grad = None
         rows = self._draw(phase, step)
         dtype, number = next(self.module.parameters()).dtype, self.recipe.phases.index(phase)
         inputs = make_inputs(fabric, self.team, rows, source, target, dtype, (number, step.number))
@@ -190,7 +191,6 @@ class Trainer:
             following = step._replace(number=step.number + 1)
             announce(self.streams, self.team, lambda: self._draw(phase, following), source, target)
         loss, terms = module(inputs, step)
-        optimizer.zero_grad()
         fabric.backward(loss)
         self._notify("on_gradients", step)
         optimizer.step()
