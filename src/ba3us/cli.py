@@ -275,8 +275,9 @@ def bench(
     else:
         print(f"## {read.name}")
         rows = benches.ranked(rows) if sort else rows
-        for table in (benches.summarise, benches.overview, benches.mistakes):
-            print(f"\n{benches.markdown(table(rows))}")
+        whole = benches.overview(rows).join(benches.mistakes(rows))
+        for table in (whole, benches.summarise(rows)):
+            print(f"\n{benches.markdown(table)}")
 
 
 if __name__ == "__main__":
