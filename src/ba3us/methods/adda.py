@@ -45,7 +45,6 @@ class ADDAConfig(TwoEncodersConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check("generator", self.generator in ("inverted", "reversed"), "'inverted' or 'reversed'")
         self.check("encoder_weight", self.encoder_weight >= 0, "0 or more")
 
 

@@ -1,25 +1,13 @@
-"""BA³US (section 3 of the paper) and its ablations, as settings of one class.
+"""BA³US, section 3 of the paper. Its ablations are settings of the same class (ba3us_variants.py).
 
-    min_{F,G} max_D  L_cls^w + α L_ent + β L_wce^w + λ L_adv^ba                              (Eq. 7)
-
-=================  ========  ============  ===============  =====
-system             borrowed  m in L_cls^w  m in L_adv^ba    β
-=================  ========  ============  ===============  =====
-E-DANN (Eq. 4)     none      yes           no               0
-AUS                none      yes           no               β
-BAA                ρ → 0     yes           yes              0
-BA³US              ρ → 0     yes           yes              β
-closed-set         ρ → 0     no            no               0, β
-+CDAN              D sees vec(p ⊗ f) in place of f; the rest as above
-=================  ========  ============  ===============  =====
+min_{F,G} max_D  L_cls^w + α L_ent + β L_wce^w + λ L_adv^ba                              (Eq. 7)
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -30,8 +18,6 @@ from ba3us.methods.published import BUDGET, Published
 from ba3us.methods.registry import register
 from ba3us.nn import Conditional, Discriminator, Network, Product, reverse_gradient
 from ba3us.schedules import InverseDecay, borrowed_by_interval, borrowed_by_progress, ramp
-
-_PAPER = "Liang et al., A Balanced and Uncertainty-aware Approach for Partial Domain Adaptation, ECCV 2020"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,53 +54,21 @@ class BA3USConfig(MethodConfig):
         for name in ("alpha", "beta", "xi"):
             self.check(name, getattr(self, name) >= 0, "0 or more")
         self.check("rho", -1 <= self.rho <= 1, "in [-1, 1] (negative: constant)")
-        self.check("fidelity", self.fidelity in ("released", "paper"), "'released' or 'paper'")
-        self.check(
-            "entropy_gradient", self.entropy_gradient in ("reversed", "detached"), "'reversed' or 'detached'"
-        )
-        self.check("trust", self.trust in (None, "progress", "full"), "'progress' or 'full'")
-        self.check("product", self.product in ("auto", "plain", "random"), "'auto', 'plain' or 'random'")
         self.check("discriminator_hidden", self.discriminator_hidden >= 1, "at least 1")
         self.check("discriminator_dropout", 0 <= self.discriminator_dropout < 1, "in [0, 1)")
 
 
-def _info(title: str, setting: str = "partial", fidelity: str = "faithful", note: str = "") -> MethodInfo:
-    return MethodInfo(title, _PAPER, setting, fidelity, note=note)  # type: ignore[arg-type]
-
-
-_OUTER = "No code was released for the outer-product discriminator; everything else is the released method."
-_CLOSED = "Full target, no class weights; the paper gives no settings, so the partial ones are used."
-_UNWEIGHTED: dict[str, Any] = {"weight_source": False, "weight_alignment": False}
+INFO = MethodInfo(
+    "BA³US",
+    "Liang et al., A Balanced and Uncertainty-aware Approach for Partial Domain Adaptation, ECCV 2020",
+    "partial",
+    "faithful",
+)
 _BETA = {"office31": 5.0, "office-home": 1.0, "imagenet-caltech": 5.0}
-_register = functools.partial(
-    register,
-    protocols={
-        name: Published({**BUDGET[name], "beta": beta, "trust": "full"}) for name, beta in _BETA.items()
-    },
-)
+PUBLISHED = {d: Published({**BUDGET[d], "beta": beta, "trust": "full"}) for d, beta in _BETA.items()}
 
 
-@_register("e-dann", _info("E-DANN"), rho=0.0, beta=0.0, weight_alignment=False)
-@_register("aus", _info("AUS (E-DANN + AUS)"), rho=0.0, weight_alignment=False)
-@_register("baa", _info("BAA"), beta=0.0)
-@_register("ba3us", _info("BA³US"))
-@_register("baa+cdan", _info("BAA + CDAN", "both", "reconstruction", _OUTER), beta=0.0, conditional=True)
-@_register("ba3us+cdan", _info("BA³US + CDAN", "both", "reconstruction", _OUTER), conditional=True)
-@_register("baa-closed", _info("BAA, closed set", "closed-set", "variant", _CLOSED), beta=0.0, **_UNWEIGHTED)
-@_register("ba3us-closed", _info("BA³US, closed set", "closed-set", "variant", _CLOSED), **_UNWEIGHTED)
-@_register(
-    "baa+cdan-closed",
-    _info("BAA + CDAN, closed set", "closed-set", "reconstruction", _CLOSED),
-    beta=0.0,
-    conditional=True,
-    **_UNWEIGHTED,
-)
-@_register(
-    "ba3us+cdan-closed",
-    _info("BA³US + CDAN, closed set", "closed-set", "reconstruction", _CLOSED),
-    conditional=True,
-    **_UNWEIGHTED,
-)
+@register("ba3us", INFO, PUBLISHED)
 class BA3US(Method):
     """Balanced adversarial alignment with adaptive uncertainty suppression."""
 

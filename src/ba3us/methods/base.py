@@ -28,7 +28,7 @@ from __future__ import annotations
 import dataclasses
 import numbers
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -240,6 +240,10 @@ class MethodConfig:
         for name in ("refresh_every", "bottleneck", "decay_steps"):
             value = getattr(self, name)
             self.check(name, value is None or value >= 1, "at least 1")
+        for name, kind in get_type_hints(type(self)).items():
+            if choices := _choices(kind):
+                words = [repr(c) for c in choices if c is not None]
+                self.check(name, getattr(self, name) in choices, f"{', '.join(words[:-1])} or {words[-1]}")
 
     def check(self, name: str, holds: bool, must_be: str) -> None:
         """Raise a sentence naming the option, its value and what it must be, unless `holds`."""
@@ -259,6 +263,14 @@ class MethodConfig:
     def interval(self) -> int:
         """Updates between two refreshes: N_u, by default a tenth of the steps."""
         return self.refresh_every or max(1, self.steps // 10)
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """What an option declared as a Literal, or as one that may be None, can be; nothing for other types."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    literals = [_choices(part) for part in get_args(kind) if get_origin(part) is Literal]
+    return (*literals[0], None) if literals else ()
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:

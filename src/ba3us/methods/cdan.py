@@ -52,9 +52,7 @@ class CDANConfig(AdversarialConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check("product", self.product in ("auto", "plain", "random"), "'auto', 'plain' or 'random'")
         self.check("random_dims", self.random_dims >= 1, "at least 1")
-        self.check("form", self.form in ("released", "tll"), "'released' or 'tll'")
 
 
 @register("cdan", MethodInfo("CDAN", _REFERENCE, "closed-set", "faithful", note=_NOTE), PUBLISHED)

@@ -37,7 +37,6 @@ class DRCNConfig(SourceRiskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check("correct", self.correct in ("source", "target"), "'source' or 'target'")
         for name in ("alignment_weight", "entropy_weight"):
             self.check(name, getattr(self, name) >= 0, "0 or more")
 

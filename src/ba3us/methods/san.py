@@ -54,7 +54,6 @@ class SANConfig(SelectiveConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check("weighting", self.weighting in ("target", "batch"), "'target' or 'batch'")
         self.check("entropy_weight", self.entropy_weight >= 0, "0 or more")
 
     def hidden(self, num_classes: int) -> tuple[int, ...]:
