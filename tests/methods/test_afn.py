@@ -9,6 +9,7 @@ from torch import nn
 from ba3us import methods
 from ba3us.errors import UserError
 from ba3us.methods.base import WARMUP
+from ba3us.training import parameters
 from toys import CLASSES, WIDTH, blobs, build, trainer
 
 
@@ -44,7 +45,10 @@ def test_hafn_learns_the_source_and_its_norm_first():
 def test_the_backbone_has_no_momentum():
     backbone = nn.Linear(WIDTH, WIDTH)
     fitted = trainer("safn", backbone=backbone)
-    groups = {g["lr_scale"]: g["momentum"] for g in fitted._optimizer(fitted.recipe.phases[0]).param_groups}
+    groups = {
+        g["lr_scale"]: g["momentum"]
+        for g in parameters.optimizer(fitted.module, fitted.recipe, fitted.recipe.phases[0]).param_groups
+    }
     assert groups == {0.1: 0.0, 1.0: 0.9}
     assert not fitted.recipe.nesterov
 

@@ -122,3 +122,18 @@ def test_a_frozen_part_keeps_its_weights_and_statistics():
     assert any(k.endswith("running_mean") for k in before)
     assert all(torch.equal(before[k], after[k]) for k in before)
     assert not all(torch.equal(v, piece.tail.state_dict()[k]) for k, v in tail.items())
+
+
+def test_a_backbone_frozen_by_its_owner_keeps_its_statistics_and_drops_nothing():
+    module, dim = toy_backbone("test_resnet")
+    backbone = nn.Sequential(module.requires_grad_(False), nn.Linear(dim, dim), nn.Dropout(0.5))
+    before = {k: v.clone() for k, v in module.state_dict().items()}
+    modes = []
+
+    class Modes(Hook):
+        def on_step(self, trainer, step):
+            modes.append([part.training for part in backbone])
+
+    trainer(backbone, dim, hooks=[Modes()]).fit(*image_domains(views=2))
+    assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
+    assert modes and all(mode == [False, True, True] for mode in modes)

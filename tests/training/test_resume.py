@@ -131,7 +131,7 @@ def test_the_comparison_would_notice_a_difference(tmp_path):
     with pytest.raises(InterruptedRunError):
         trainer(run=config(path, 1), hooks=(StopAt("step", "adapt", 5),)).fit(source, target)
     state = checkpoint.load(path)
-    state["rng"] = torch.Generator().manual_seed(1).get_state()
+    state["random"]["cpu"] = torch.Generator().manual_seed(1).get_state()
     checkpoint.save(path, state)
     other = trainer(run=config(path)).resume(path).fit(source, target)
     with pytest.raises(AssertionError):

@@ -11,7 +11,7 @@ import torch
 
 from ba3us.errors import UserError, require
 
-_FORMAT = "ba3us run 1"
+_FORMAT = "ba3us run 2"
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -44,3 +44,18 @@ def load(path: Path) -> dict[str, Any]:
         f"The file {path} is not a checkpoint of a run, or of another version: start without resuming.",
     )
     return state
+
+
+def random_state() -> dict[str, torch.Tensor]:
+    """Where torch's random numbers stand, on the CPU and on the GPU that this process uses, if it does."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def set_random_state(states: dict[str, torch.Tensor]) -> None:
+    """Go on from what :func:`random_state` gave."""
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])

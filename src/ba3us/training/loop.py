@@ -20,8 +20,8 @@ from ba3us import scores
 from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.errors import UserError, require
 from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, Phase, Recipe, Step
-from ba3us.nn import Frozen, Network
-from ba3us.training import checkpoint, devices
+from ba3us.nn import Network
+from ba3us.training import checkpoint, devices, parameters
 from ba3us.training.batches import announce, make_inputs
 from ba3us.training.config import RunConfig
 from ba3us.training.hooks import Hook
@@ -90,7 +90,7 @@ class Trainer:
         self.best_score = math.inf
         self.selected = -1
         self.best_state: dict[str, Tensor] | None = None
-        self._trainable = [name for name, p in self.module.named_parameters() if p.requires_grad]
+        self._trainable = parameters.trainable(self.module)
         self._start = (0, 0)  # phase and update to go on from
         self._resumed: dict[str, Any] | None = None
 
@@ -145,18 +145,20 @@ class Trainer:
         first = self._start[1] if number == self._start[0] else 0
         if first == 0 and self._resumed is None:
             self.method.begin_phase(self.module.network, phase)
-        self._set_trained(phase)
+        parameters.set_trained(self.module, phase, self._trainable)
         require(
             self.recipe.batch_size > 1 or not self.module.network.couples_samples,
             "The batch_size is 1, but the network has batch norm, which needs rows to compare: "
             "make it at least 2.",
         )
-        module, optimizer = devices.set_up(fabric, self.module, lambda: self._optimizer(phase))
+        module, optimizer = devices.set_up(
+            fabric, self.module, lambda: parameters.optimizer(self.module, self.recipe, phase)
+        )
         evaluated = self._resumed is not None
         if self._resumed is not None:
             optimizer.load_state_dict(self._resumed["optimizer"])
             self.streams.seek(self._resumed["streams"])
-            torch.set_rng_state(self._resumed["rng"])
+            checkpoint.set_random_state(self._resumed["random"])
             self._resumed = None
 
         for index in range(first, phase.steps + 1):
@@ -249,45 +251,6 @@ class Trainer:
     def _copy_state(self) -> dict[str, Tensor]:
         return {k: v.detach().cpu().clone() for k, v in self.module.state_dict().items()}
 
-    # --- parameters ---------------------------------------------------------------------------------------
-
-    def _set_trained(self, phase: Phase) -> None:
-        def covered(name: str) -> bool:
-            return any(f"{name}.".startswith(f"{t}.") for t in phase.trains)
-
-        for name, parameter in self.module.named_parameters():
-            parameter.requires_grad_(name in self._trainable and covered(name))
-        for name, module in self.module.named_modules():
-            holds_trained = any(f"{t}.".startswith(f"{name}.") for t in phase.trains) or name == ""
-            module.training = covered(name) or holds_trained
-        for module in self.module.modules():
-            if isinstance(module, Frozen):
-                module.eval()
-
-    def _optimizer(self, phase: Phase) -> torch.optim.Optimizer:
-        groups: dict[int, list[Tensor]] = {}
-        for name, parameter in self.module.named_parameters():
-            if parameter.requires_grad:
-                number = next(i for i, g in enumerate(self.recipe.groups) if f"{name}.".startswith(g.prefix))
-                groups.setdefault(number, []).append(parameter)
-        require(bool(groups) or phase.steps == 0, f"Phase {phase.name!r} has nothing to train.")
-        chosen = [(self.recipe.groups[i], parameters) for i, parameters in sorted(groups.items())]
-        return torch.optim.SGD(
-            [
-                {
-                    "params": ps,
-                    "lr_scale": g.lr_scale,
-                    "momentum": g.momentum,
-                    "nesterov": self.recipe.nesterov and g.momentum > 0,
-                }
-                for g, ps in chosen
-            ]
-            or [torch.zeros(1)],
-            lr=self.recipe.learning_rate,
-            weight_decay=self.recipe.weight_decay,
-            fused=True,
-        )
-
     # --- books ---------------------------------------------------------------------------------------------
 
     def _log(self, step: Step, lr: float, borrowed: int, loss: Tensor, terms: dict[str, Tensor]) -> None:
@@ -320,7 +283,7 @@ class Trainer:
                 "module": self._copy_state(),
                 "optimizer": optimizer.state_dict(),
                 "streams": self.streams.positions(),
-                "rng": torch.get_rng_state(),
+                "random": checkpoint.random_state(),
                 "rows": self.rows,
                 "evaluations": [e.packed() for e in self.evaluations],
                 "best_score": self.best_score,
