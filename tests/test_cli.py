@@ -58,7 +58,7 @@ def test_adapt_and_predict_for_people(folder):
     assert done.exit_code == 0
     assert "2 of 4 classes are present" in " ".join(done.stdout.split())
     assert "[bold]ant" in done.stdout and "cat" not in done.stdout  # names as they are, present ones only
-    done = run("predict", "r", "t.npy", "--csv", "out.csv")
+    done = run("predict", "r", "t.npy", "--out", "out.csv")
     assert done.exit_code == 0 and "40 predictions" in done.stdout and "bee, or wasp" in done.stdout
 
 

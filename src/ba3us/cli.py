@@ -151,7 +151,9 @@ def predict(
     data: Annotated[
         Path, typer.Argument(help="What the run is on: .npz or .npy, or a folder or list of images.")
     ],
-    csv: Annotated[Path, typer.Option("--csv", help="Where to write: row or path, class, probability.")],
+    csv: Annotated[
+        Path, typer.Option("--csv", "--out", help="Where to write: row or path, class, probability.")
+    ],
     root: Annotated[Path | None, typer.Option(help="Where the paths of a list file start.")] = None,
     json: Json = False,
 ) -> None:

@@ -118,12 +118,20 @@ def test_pickles_are_refused(tmp_path):
         read_features(tmp_path / "f.npz")
 
 
+def test_the_folder_of_the_output_is_made(tmp_path):
+    check_writable(tmp_path / "new" / "f.npz")
+    assert not (tmp_path / "new").exists()
+    write_features(tmp_path / "new" / "f.npz", FeatureSet(np.ones((2, 3))))
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["f.npz"]
+
+
 def test_output_is_checked_before_the_work(tmp_path):
     check_writable(tmp_path / "f.npz")
     with pytest.raises(UserError, match=r"must end in \.npz"):
         check_writable(tmp_path / "f.npy")
-    with pytest.raises(UserError, match="is missing"):
-        check_writable(tmp_path / "no" / "f.npz")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="which is a file"):
+        check_writable(tmp_path / "file" / "f.npz")
     (tmp_path / "d.npz").mkdir()
     with pytest.raises(UserError, match="is a folder"):
         check_writable(tmp_path / "d.npz")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ba3us.data.writing import check_new_file, new_file
 from ba3us.errors import UserError, require
 
 
@@ -76,24 +76,15 @@ def write_features(path: str | Path, content: FeatureSet) -> None:
         arrays["paths"] = np.array(content.paths, dtype=np.str_)
     if content.backbone is not None:
         arrays["backbone"] = np.array(content.backbone)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
-        os.replace(part, path)
-    except OSError as error:
-        raise UserError(f"{path} can't be written ({error.strerror}): choose another place.") from error
-    finally:
-        part.unlink(missing_ok=True)
+    with new_file(path) as part, open(part, "wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
 
 
 def check_writable(path: str | Path) -> None:
     """Fail before the work rather than after it if `path` can't become a ``.npz`` file."""
     path = Path(path)
     require(path.suffix == ".npz", f"The output {path} must end in .npz.")
-    require(not path.is_dir(), f"The output {path} is a folder: give a file name ending in .npz.")
-    require(path.parent.is_dir(), f"The folder {path.parent} of the output is missing: make it first.")
-    require(os.access(path.parent, os.W_OK), f"The folder {path.parent} can't be written to: choose another.")
+    check_new_file(path)
 
 
 def _read_npz(path: Path) -> FeatureSet:
