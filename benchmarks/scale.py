@@ -157,8 +157,8 @@ Source: {rows:,} × {DIM} float16 ({size:.2f} GB on disk, {CLASSES} classes) of 
 Target accuracy {accuracy:.1f} %; {agreement:.1f} % of the source's rows are predicted as they are labelled.
 
 Time of an update on one thread: the median over the updates of a round, and of that the median of {rounds}
-interleaved rounds. The machine was shared with other work, so the clock says less than the CPU time. "Cold":
-the file was pushed out of the page cache before the round.
+interleaved rounds; where the machine is shared, the clock says less than the CPU time. "Cold": the file was
+pushed out of the page cache before the round.
 
 | source | ms on the clock | against small | ms of CPU | against small |
 |---|---:|---:|---:|---:|
