@@ -64,7 +64,11 @@ class Outcome:
 
 
 def run(seeds: int = 3, steps: int = OPTIONS["steps"], workers: int = 0, quiet: bool = False) -> Outcome:
-    """Train every system with every seed; single-threaded runs side by side, so results repeat anywhere."""
+    """Train every system with every seed, in single-threaded runs side by side.
+
+    They repeat exactly on the same machine. Another processor rounds otherwise, and a network that learns from
+    scratch makes points of that, as another seed does.
+    """
     jobs = [(name, seed, {"steps": steps}) for name in SYSTEMS for seed in range(seeds)]
     accuracies: dict[str, list[float]] = {name: [] for name in SYSTEMS}
     start = time.perf_counter()
