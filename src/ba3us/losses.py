@@ -86,13 +86,13 @@ def weighted_cross_entropy(
     losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if form == "paper":
         return (weights * losses).mean()
-    return _weighted_sum(weights, losses) / (_EPS_SUM + weights.detach().sum())
+    return _weighted_sum(weights / (_EPS_SUM + weights.detach().sum()), losses)
 
 
 @full_precision
 def domain_loss(scores: Tensor, is_source: bool) -> Tensor:
     """Binary cross-entropy per row of discriminator logits; source = 1, target and borrowed = 0."""
-    return -F.logsigmoid(scores if is_source else -scores)
+    return F.softplus(-scores if is_source else scores, threshold=40.0)
 
 
 @full_precision
@@ -126,15 +126,17 @@ def balanced_adversarial_loss(
         weigh 1 + K/B together, the target weighs 1; every normaliser is detached. ``paper`` is the sum of
         the three means, with ρ = K/B, and the weights as they are.
     """
-    side, groups, share = _sides(sizes, scores.dtype, scores.device)
+    wrong, members, share = _sides(sizes, scores.dtype, scores.device)
     weights = weights.to(scores.dtype)
-    log_right = F.logsigmoid(side * scores)  # -BCE
-    if form == "paper":
-        return -(weights * (share / groups.sum(dim=1) @ groups)).dot(log_right)
-    sums = groups @ weights.detach()
-    norms = sums.clamp(min=torch.finfo(sums.dtype).tiny)
-    total = share.dot(sums / norms)  # the shares of groups that have any weight
-    return -(weights * (share / norms @ groups)).dot(log_right) / (_EPS_SUM + total)
+    with torch.no_grad():
+        if form == "paper":
+            each = share / members.sum(dim=0)
+        else:
+            sums = weights @ members
+            norms = sums.clamp(min=torch.finfo(sums.dtype).tiny)
+            total = share.dot(sums / norms)  # the shares of groups that have any weight
+            each = share / (norms * (_EPS_SUM + total))
+    return (weights * (members @ each)).dot(F.softplus(wrong * scores, threshold=40.0))
 
 
 @functools.lru_cache(maxsize=64)
@@ -144,13 +146,14 @@ def _sides(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What follows from the numbers of source, target and borrowed rows.
 
-    The side on which D should see each row: source 1, target and borrowed -1, [n]. Who belongs to source and
-    borrowed rows, and who to the target, 1 or 0, [2, n]; what those two weigh, [2].
+    The side on which D is wrong about each row: source -1, target and borrowed 1, [n]. Who belongs to source
+    and borrowed rows, and who to the target, 1 or 0, [n, 2]; what those two weigh, [2].
     """
     b, t, k = sizes
-    source = torch.tensor([1.0] * b + [-1.0] * (t + k), dtype=dtype, device=device)
+    wrong = torch.tensor([-1.0] * b + [1.0] * (t + k), dtype=dtype, device=device)
     target = torch.tensor([0.0] * b + [1.0] * t + [0.0] * k, dtype=dtype, device=device)
-    return source, torch.stack([1 - target, target]), torch.tensor([1 + k / b, 1.0], dtype=dtype, device=device)
+    share = torch.tensor([1 + k / b, 1.0], dtype=dtype, device=device)
+    return wrong, torch.stack([1 - target, target], dim=1), share
 
 
 @full_precision
@@ -174,15 +177,18 @@ def complement_entropy(
         return logits.sum() * 0.0
     p = logits.softmax(dim=1)
     wrong = p.scatter(1, labels[:, None], 0.0)
-    mass = wrong.sum(dim=1) + _EPS_WRONG
-    ratio = wrong / mass[:, None]
+    mass = wrong.sum(dim=1, keepdim=True) + _EPS_WRONG
+    ratio = wrong / mass
     # the true class has ratio 0 and adds 0·log(1e-10) = 0
     flatness = (ratio * (ratio + _EPS_RATIO).log()).sum(dim=1)
     if form == "paper":
-        return (weights * mass**xi * flatness).mean() / math.log(classes - 1)
-    with torch.no_grad():  # shares twice: (1 - p_a)^ξ of a sure batch underflows for a large ξ
-        shares = _shares(weights * _shares(mass if xi == 1 else mass**xi))
-    return _weighted_sum(shares, flatness) / math.log(classes - 1)
+        return (weights * mass.squeeze(1) ** xi * flatness).mean() / math.log(classes - 1)
+    with torch.no_grad():
+        unsure = mass.squeeze(1)
+        if xi != 1:  # (1 - p_a)^ξ of a sure batch underflows for a large ξ
+            unsure = _shares(unsure**xi)
+        shares = _shares(weights * unsure) / math.log(classes - 1)
+    return _weighted_sum(shares, flatness)
 
 
 @full_precision

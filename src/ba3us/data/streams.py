@@ -18,7 +18,8 @@ class BatchIndices:
 
 def draw_numbers(phase: int, step: int, stream: int, count: int) -> np.ndarray:
     """A number for each row of a batch that no other row drawn in the run has."""
-    return ((((phase << 34) + step << 2) + stream) << 24) + np.arange(count, dtype=np.int64)
+    first = (((phase << 34) + step << 2) + stream) << 24
+    return np.arange(first, first + count, dtype=np.int64)
 
 
 class Shuffled:

@@ -183,5 +183,6 @@ class BA3US(Method):
 
     def _of_rows(self, m: Tensor, domain: DomainOutputs) -> Tensor:
         """m(y) per source row. As printed, a weighted mean over n_s wants m of mean 1."""
-        weights = m[domain.labels]
+        assert domain.labels is not None
+        weights = m.index_select(0, domain.labels)
         return self.num_classes * weights if self.config.fidelity == "paper" else weights

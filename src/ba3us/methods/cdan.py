@@ -87,11 +87,10 @@ class CDAN(Method):
 
     def alignment(self, outputs: Outputs, reversal: float, entropy_reversal: float) -> Tensor:
         """L_adv, with w = 1 + e^(-H(p)) in CDAN+E."""
-        c, source, target = self.config, outputs.source, outputs.target
-        at = [len(source.features)]
-        logits = torch.cat([source.logits, target.logits])
-        features = reverse_gradient(torch.cat([source.features, target.features]), reversal)
-        d_source, d_target = self.discriminator(self.condition(features, logits)).tensor_split(at)
+        c, at = self.config, [len(outputs.source.features)]
+        features, logits = outputs.together()
+        shown = self.condition(reverse_gradient(features, reversal), logits)
+        d_source, d_target = self.discriminator(shown).tensor_split(at)
         if not c.entropy_weights:
             return losses.adversarial_loss(d_source, d_target)
         h = losses.entropy(logits, _EPS)

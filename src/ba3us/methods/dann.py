@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
-from ba3us.methods.parts import AdversarialConfig, domain_scores, source_risk
+from ba3us.methods.parts import AdversarialConfig, source_risk
 from ba3us.methods.published import BUDGET, Published
 from ba3us.methods.registry import register
 from ba3us.nn import Network, reverse_gradient
@@ -39,7 +39,7 @@ class DANN(Method):
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and domain loss."""
-        reversal = self.config.reversal(step)
-        f_source, f_target = (reverse_gradient(d.features, reversal) for d in (outputs.source, outputs.target))
-        alignment = losses.adversarial_loss(*domain_scores(self.discriminator, f_source, f_target))
+        shown = reverse_gradient(outputs.together()[0], self.config.reversal(step))
+        d_source, d_target = self.discriminator(shown).tensor_split([len(outputs.source.features)])
+        alignment = losses.adversarial_loss(d_source, d_target)
         return source_risk(outputs.source, self.config) | {"alignment": alignment}

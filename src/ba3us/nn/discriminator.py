@@ -20,16 +20,19 @@ _PLAIN_LIMIT = 4096  # above this many dimensions the CDAN paper recommends the 
 
 
 class Perceptron(nn.Sequential):
-    """in → hidden → hidden → out with ReLU and dropout."""
+    """in → hidden → hidden → out with ReLU and dropout.
+
+    Units are dropped before the ReLU, which gives the same and lets both work in place.
+    """
 
     def __init__(self, in_features: int, hidden: int, out_features: int, dropout: float) -> None:
         super().__init__(
             nn.Linear(in_features, hidden),
+            Dropout(dropout, inplace=True),
             nn.ReLU(inplace=True),
-            Dropout(dropout),
             nn.Linear(hidden, hidden),
+            Dropout(dropout, inplace=True),
             nn.ReLU(inplace=True),
-            Dropout(dropout),
             nn.Linear(hidden, out_features),
         )
         self.apply(xavier)

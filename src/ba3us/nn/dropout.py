@@ -21,10 +21,12 @@ class Dropout(nn.Dropout):
     def forward(self, x: Tensor) -> Tensor:
         """x with units zeroed at rate p and the rest scaled by 1/(1 - p), in training."""
         if not self.training or self.p == 0 or x.device.type != "cpu":
-            return F.dropout(x, self.p, self.training)
+            return F.dropout(x, self.p, self.training, self.inplace)
         if self.p == 0.5:
-            return x * _coins(x.shape, x.dtype)
-        return x * _mask(x.shape, self.p).to(x.dtype).mul_(1 / (1 - self.p))
+            factors = _coins(x.shape, x.dtype)
+        else:
+            factors = _mask(x.shape, self.p).to(x.dtype).mul_(1 / (1 - self.p))
+        return x.mul_(factors) if self.inplace else x * factors
 
 
 def _coins(shape: torch.Size, dtype: torch.dtype) -> Tensor:

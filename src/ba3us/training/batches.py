@@ -16,45 +16,44 @@ from ba3us.methods.base import Batch, Inputs
 from ba3us.training.team import Team
 
 
-def make_inputs(
-    fabric: Fabric,
-    team: Team,
-    rows: BatchIndices,
-    source: Source,
-    target: Target,
-    dtype: torch.dtype,
-    at: tuple[int, int],
-) -> Inputs:
-    """This process's share of the joint batches at `rows`, drawn in phase and update `at`.
+class Feed:
+    """What a phase is fed with: this process's share of the joint batches, on its device.
 
     Without labels of the target, even of a Source.
     """
 
-    def batch(stream: int, domain: Target, joint: np.ndarray, labels: Tensor | None = None) -> Batch:
-        mine = team.share(len(joint))
-        index, draws = joint[mine], draw_numbers(*at, stream, len(joint))[mine]
-        x = domain.training_batch(index, draws, dtype)
-        made = Batch(x, torch.as_tensor(index), None if labels is None else labels[index])
-        return made if fabric.device.type == "cpu" else fabric.to_device(made)
+    def __init__(
+        self, fabric: Fabric, team: Team, source: Source, target: Target, phase: int, dtype: torch.dtype
+    ) -> None:
+        self.team, self.source, self.target, self.phase, self.dtype = team, source, target, phase, dtype
+        self.move = None if fabric.device.type == "cpu" else fabric.to_device
 
-    return Inputs(
-        batch(0, source, rows.source, source.labels),
-        batch(1, target, rows.target),
-        batch(2, source, rows.borrowed, source.labels),
-    )
+    def inputs(self, rows: BatchIndices, step: int) -> Inputs:
+        """The batches of update `step`."""
+        labels = self.source.labels
+        made = Inputs(
+            self._batch(self.source, rows.source, step, 0, labels),
+            self._batch(self.target, rows.target, step, 1),
+            self._batch(self.source, rows.borrowed, step, 2, labels),
+        )
+        return made if self.move is None else Inputs(*map(self.move, made))
 
+    def _batch(
+        self, domain: Target, joint: np.ndarray, step: int, stream: int, labels: Tensor | None = None
+    ) -> Batch:
+        mine = self.team.share(len(joint))
+        index, draws = joint[mine], draw_numbers(self.phase, step, stream, len(joint))[mine]
+        rows = torch.from_numpy(index)
+        known = None if labels is None else labels.index_select(0, rows)
+        return Batch(domain.training_batch(index, draws, self.dtype), rows, known)
 
-def announce(
-    streams: Any, team: Team, draw: Callable[[], BatchIndices], source: Source, target: Target
-) -> None:
-    """Tell domains that can read ahead which rows will come next; the streams stay where they are."""
-
-    def mine(joint: np.ndarray) -> np.ndarray:
-        return joint[team.share(len(joint))]
-
-    if source.prefetches or target.prefetches:
+    def announce(self, streams: Any, draw: Callable[[], BatchIndices]) -> None:
+        """Tell domains that can read ahead which rows will come next; the streams stay where they are."""
+        if not (self.source.prefetches or self.target.prefetches):
+            return
         positions = streams.positions()
         rows = draw()
         streams.seek(positions)
-        source.expect(np.concatenate([mine(rows.source), mine(rows.borrowed)]))
-        target.expect(mine(rows.target))
+        mine = [joint[self.team.share(len(joint))] for joint in (rows.source, rows.borrowed, rows.target)]
+        self.source.expect(np.concatenate(mine[:2]))
+        self.target.expect(mine[2])

@@ -22,7 +22,7 @@ from ba3us.errors import UserError, require
 from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, Phase, Recipe, Step
 from ba3us.nn import Network
 from ba3us.training import checkpoint, devices, parameters
-from ba3us.training.batches import announce, make_inputs
+from ba3us.training.batches import Feed
 from ba3us.training.config import RunConfig
 from ba3us.training.hooks import Hook
 from ba3us.training.predict import predict_domain
@@ -154,6 +154,8 @@ class Trainer:
         module, optimizer = devices.set_up(
             fabric, self.module, lambda: parameters.optimizer(self.module, self.recipe, phase)
         )
+        dtype = next(self.module.parameters()).dtype
+        feed = Feed(fabric, self.team, source, target, number, dtype)
         evaluated = self._resumed is not None
         if self._resumed is not None:
             optimizer.load_state_dict(self._resumed["optimizer"])
@@ -168,18 +170,11 @@ class Trainer:
             evaluated = False
             if index == phase.steps:
                 break
-            self._update(fabric, module, optimizer, phase, step, source, target)
+            self._update(fabric, module, optimizer, phase, step, feed)
             self._notify("on_step", step)
 
     def _update(
-        self,
-        fabric: Fabric,
-        module: nn.Module,
-        optimizer: Any,
-        phase: Phase,
-        step: Step,
-        source: Source,
-        target: Target,
+        self, fabric: Fabric, module: nn.Module, optimizer: Any, phase: Phase, step: Step, feed: Feed
     ) -> None:
         factor = self.recipe.learning_rate * self.recipe.decay(step.number)
         for group in optimizer.param_groups:
@@ -187,11 +182,10 @@ class Trainer:
             for parameter in group["params"]:
                 parameter.grad = None
         rows = self._draw(phase, step)
-        dtype, number = next(self.module.parameters()).dtype, self.recipe.phases.index(phase)
-        inputs = make_inputs(fabric, self.team, rows, source, target, dtype, (number, step.number))
+        inputs = feed.inputs(rows, step.number)
         if step.number + 1 < phase.steps:
             following = step._replace(number=step.number + 1)
-            announce(self.streams, self.team, lambda: self._draw(phase, following), source, target)
+            feed.announce(self.streams, lambda: self._draw(phase, following))
         loss, terms = module(inputs, step)
         fabric.backward(loss)
         self._notify("on_gradients", step)
