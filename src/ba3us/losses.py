@@ -99,12 +99,13 @@ def domain_loss(scores: Tensor, is_source: bool) -> Tensor:
 def adversarial_loss(
     source: Tensor,
     target: Tensor,
-    source_weights: Tensor | float = 1.0,
-    target_weights: Tensor | float = 1.0,
+    source_weights: Tensor | None = None,
+    target_weights: Tensor | None = None,
 ) -> Tensor:
     """½·(mean of w·BCE over source rows + the same over target rows), from discriminator logits."""
-    value = (source_weights * domain_loss(source, True)).mean()
-    return 0.5 * (value + (target_weights * domain_loss(target, False)).mean())
+    sides = (domain_loss(source, True), source_weights), (domain_loss(target, False), target_weights)
+    one, other = ((values if w is None else w * values).mean() for values, w in sides)
+    return 0.5 * (one + other)
 
 
 @full_precision

@@ -47,3 +47,16 @@ def test_every_bit_of_a_random_word_is_one_even_chance(shape):
     torch.manual_seed(3)
     coins = dropout._coins(torch.Size(shape), torch.float64)
     assert coins.shape == shape and coins.flatten().tolist() == [2.0 * b for b in bits[: coins.numel()]]
+
+
+@pytest.mark.parametrize("p", [0.5, 0.3])
+def test_dropping_before_the_relu_in_place_is_dropping_after_it(p):
+    x, g = torch.randn(9, 32, requires_grad=True), torch.randn(9, 32)
+    torch.manual_seed(0)
+    after = Dropout(p)(x.relu())
+    torch.manual_seed(0)
+    before = Dropout(p, inplace=True)(x * 1).relu_()
+    assert torch.equal(before, after)
+    assert torch.equal(*(torch.autograd.grad(y, x, g)[0] for y in (before, after)))
+    own = torch.ones(4)
+    assert Dropout(p, inplace=True)(own) is own and not torch.equal(own, torch.ones(4))

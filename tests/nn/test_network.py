@@ -74,6 +74,31 @@ def test_a_plain_network_takes_one_pass():
     assert counting.sizes == [9]
 
 
+def test_batches_that_lie_side_by_side_are_not_copied():
+    seen = []
+
+    class Looking(nn.Module):
+        def forward(self, x):
+            seen.append(x)
+            return x
+
+    network, block = Network(Looking(), 6, 3), torch.randn(9, 6)
+    first, second, third = block.split([4, 3, 2])
+    network.passes(first, second, third)
+    assert seen[-1].data_ptr() == block.data_ptr() and torch.equal(seen[-1], block)
+    network.passes(second, third)
+    assert seen[-1].data_ptr() == second.data_ptr() and torch.equal(seen[-1], block[4:])
+    for apart in ((first, third), (second, first), (first.clone(), second)):
+        network.passes(*apart)
+        assert torch.equal(seen[-1], torch.cat(apart)) and seen[-1].data_ptr() != apart[0].data_ptr()
+
+
+def test_joined_batches_that_want_gradients_get_their_own():
+    block = torch.randn(5, 6, requires_grad=True)
+    Network(nn.Identity(), 6, 3).passes(*block.split([2, 3]))[1].sum().backward()
+    assert block.grad is not None and block.grad.abs().sum(dim=1).all()
+
+
 def test_discriminator_is_in_1024_1024_1_with_dropout():
     d = Discriminator(256)
     assert sum(p.numel() for p in d.parameters()) == (256 + 1) * 1024 + (1024 + 1) * 1024 + 1024 + 1

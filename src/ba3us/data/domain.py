@@ -29,6 +29,7 @@ class Target:
     """
 
     prefetches: ClassVar[bool] = False  # whether it is worth telling `expect` of the next rows
+    varies: ClassVar[bool] = False  # whether `training_batch` shows a row otherwise each time
 
     def __init__(self, x: Any, *, views: Any = None, name: str = "target") -> None:
         self.name = name
@@ -54,6 +55,13 @@ class Target:
     def training_batch(self, indices: Any, draws: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
         """Rows for an update. `draws` number each time a row is drawn in a run, for domains that vary rows."""
         return self.batch(indices, dtype)
+
+    def copy_rows(self, indices: Tensor, out: Tensor) -> None:
+        """Write the rows at `indices` into `out`."""
+        if isinstance(self._x, Tensor) and self._x.dtype == out.dtype:
+            torch.index_select(self._x, 0, indices, out=out)
+        else:
+            out.copy_(_rows(self._x, indices.numpy(), out.dtype))
 
     def expect(self, indices: Any) -> None:
         """These rows will be asked for next; a domain that `prefetches` may begin to read them."""

@@ -41,7 +41,7 @@ class FrozenTarget(Target):
         Show a bar.
     """
 
-    prefetches = True
+    prefetches = varies = True
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ class ImageTarget(Target):
         Where crops are cut and normalised.
     """
 
-    prefetches = True
+    prefetches = varies = True
 
     def __init__(
         self,

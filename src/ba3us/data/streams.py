@@ -47,6 +47,8 @@ class Shuffled:
             taken.append(part)
             self.position += len(part)
             count -= len(part)
+        if len(taken) == 1:
+            return taken[0]
         return np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)
 
 

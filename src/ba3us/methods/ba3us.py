@@ -120,7 +120,7 @@ class BA3US(Method):
         c, source, target = self.config, outputs.source, outputs.target
         assert source.labels is not None
         m = self._believed(step)
-        m_source = self._of_rows(m, source) if c.weight_source else torch.ones_like(source.logits[:, 0])
+        m_source = self._of_rows(m, source) if c.weight_source else source.logits.new_ones(len(source.labels))
         h = losses.entropy(outputs.together()[1])
         terms = {
             # L_cls^w (Eq. 4)
@@ -150,6 +150,7 @@ class BA3US(Method):
         `h` are the entropies of all rows, if they are known already.
         """
         c, (source, target, borrowed) = self.config, outputs.domains
+        sizes = len(source.logits), len(target.logits), len(borrowed.logits)
         features, logits = outputs.together()
         h = losses.entropy(logits) if h is None else h
         shown = reverse_gradient(features, reversal)
@@ -157,9 +158,8 @@ class BA3US(Method):
             shown = self.condition(shown, logits)
         w = self._entropy_weights(h, entropy_reversal)
         if c.weight_alignment:
-            ones = torch.ones_like(h[: len(target.logits)])
+            ones = w.new_ones(sizes[1])
             w = w * torch.cat([self._of_rows(m, source), ones, self._of_rows(m, borrowed)])
-        sizes = len(source.logits), len(target.logits), len(borrowed.logits)
         return losses.balanced_adversarial_loss(self.discriminator(shown), w, sizes, c.fidelity)
 
     def _lambdas(self, step: Step) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,25 +27,34 @@ class Feed:
     ) -> None:
         self.team, self.source, self.target, self.phase, self.dtype = team, source, target, phase, dtype
         self.move = None if fabric.device.type == "cpu" else fabric.to_device
+        self.streams = source, target, source
 
     def inputs(self, rows: BatchIndices, step: int) -> Inputs:
         """The batches of update `step`."""
+        joint = rows.source, rows.target, rows.borrowed
+        shares = [self.team.share(len(drawn)) for drawn in joint]
+        mine = [torch.from_numpy(drawn[share]) for drawn, share in zip(joint, shares)]
+        if self.source.varies or self.target.varies:
+            draws = [draw_numbers(self.phase, step, i, len(joint[i]))[shares[i]] for i in range(3)]
+            varied = zip(self.streams, mine, draws)
+            x = tuple(d.training_batch(index.numpy(), n, self.dtype) for d, index, n in varied)
+        else:
+            x = self._in_one_piece(mine)
         labels = self.source.labels
         made = Inputs(
-            self._batch(self.source, rows.source, step, 0, labels),
-            self._batch(self.target, rows.target, step, 1),
-            self._batch(self.source, rows.borrowed, step, 2, labels),
+            Batch(x[0], mine[0], labels.index_select(0, mine[0])),
+            Batch(x[1], mine[1]),
+            Batch(x[2], mine[2], labels.index_select(0, mine[2])),
         )
         return made if self.move is None else Inputs(*map(self.move, made))
 
-    def _batch(
-        self, domain: Target, joint: np.ndarray, step: int, stream: int, labels: Tensor | None = None
-    ) -> Batch:
-        mine = self.team.share(len(joint))
-        index, draws = joint[mine], draw_numbers(self.phase, step, stream, len(joint))[mine]
-        rows = torch.from_numpy(index)
-        known = None if labels is None else labels.index_select(0, rows)
-        return Batch(domain.training_batch(index, draws, self.dtype), rows, known)
+    def _in_one_piece(self, rows: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Rows of each stream, one after the other in memory, so that a joint pass need not copy them."""
+        sizes = [len(index) for index in rows]
+        x = torch.empty((sum(sizes), *self.source.shape), dtype=self.dtype).split(sizes)
+        for domain, index, out in zip(self.streams, rows, x):
+            domain.copy_rows(index, out)
+        return x
 
     def announce(self, streams: Any, draw: Callable[[], BatchIndices]) -> None:
         """Tell domains that can read ahead which rows will come next; the streams stay where they are."""

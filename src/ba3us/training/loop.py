@@ -151,14 +151,14 @@ class Trainer:
             "The batch_size is 1, but the network has batch norm, which needs rows to compare: "
             "make it at least 2.",
         )
-        module, optimizer = devices.set_up(
+        work = devices.set_up(
             fabric, self.module, lambda: parameters.optimizer(self.module, self.recipe, phase)
         )
         dtype = next(self.module.parameters()).dtype
         feed = Feed(fabric, self.team, source, target, number, dtype)
         evaluated = self._resumed is not None
         if self._resumed is not None:
-            optimizer.load_state_dict(self._resumed["optimizer"])
+            work.optimizer.load_state_dict(self._resumed["optimizer"])
             self.streams.seek(self._resumed["streams"])
             checkpoint.set_random_state(self._resumed["random"])
             self._resumed = None
@@ -166,18 +166,16 @@ class Trainer:
         for index in range(first, phase.steps + 1):
             step = Step(index, phase.span, phase.name)
             if not evaluated and self._observe(phase, step, source, target):
-                self._save(number, index, optimizer)
+                self._save(number, index, work.optimizer)
             evaluated = False
             if index == phase.steps:
                 break
-            self._update(fabric, module, optimizer, phase, step, feed)
+            self._update(work, phase, step, feed)
             self._notify("on_step", step)
 
-    def _update(
-        self, fabric: Fabric, module: nn.Module, optimizer: Any, phase: Phase, step: Step, feed: Feed
-    ) -> None:
+    def _update(self, work: devices.Prepared, phase: Phase, step: Step, feed: Feed) -> None:
         factor = self.recipe.learning_rate * self.recipe.decay(step.number)
-        for group in optimizer.param_groups:
+        for group in work.optimizer.param_groups:
             group["lr"] = factor * group["lr_scale"]
             for parameter in group["params"]:
                 parameter.grad = None
@@ -186,10 +184,10 @@ class Trainer:
         if step.number + 1 < phase.steps:
             following = step._replace(number=step.number + 1)
             feed.announce(self.streams, lambda: self._draw(phase, following))
-        loss, terms = module(inputs, step)
-        fabric.backward(loss)
+        loss, terms = work.module(inputs, step)
+        work.backward(loss)
         self._notify("on_gradients", step)
-        optimizer.step()
+        work.step()
         if step.number % self.config.log_every == 0:
             self._log(step, factor, len(rows.borrowed), loss, terms)
 
