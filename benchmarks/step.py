@@ -1,18 +1,24 @@
 """Time of one BA³US step on 2048-d features: our loop, the released form, bare products, and skada's DANN.
 
-    python benchmarks/step.py [--steps 300] [--out docs/results/step.md]
+    python benchmarks/step.py [--steps 2000] [--rounds 20] [--parts] [--out step.md]
 
-All rows are timed in turns within one run (rounds are interleaved, the median round counts), because the
-machine may be shared; only the ratios mean something.
+The machine may be shared, so all rows take turns in many short rounds, each row is compared with its partner
+of the same round, and the median of these ratios counts (with its quartiles). A round is timed from its first
+update to its last: nobody's set-up counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -22,10 +28,15 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ba3us import methods
 from ba3us.data import Source, Streams, Target
-from ba3us.nn import Network
-from ba3us.training import RunConfig, Trainer
+from ba3us.nn import Discriminator, Network
+from ba3us.training import Hook, RunConfig, Trainer, loop
+from ba3us.training.batches import Feed
+from ba3us.training.parameters import SGD
 
 DIM, CLASSES, BATCH, BORROWED, HIDDEN = 2048, 31, 36, 9, 1024
+
+
+Row = Callable[[int], float]  # makes about so many updates, returns milliseconds per update
 
 
 class Constant(Streams):
@@ -51,25 +62,49 @@ def build(name: str = "ba3us") -> tuple[Network, nn.Module]:
     return network, entry.create(network, config)
 
 
-def ours(name: str = "ba3us") -> Callable[[int], None]:
-    """(a) The real loop; a round is a fit of that many updates."""
+class Clock(Hook):
+    """Reads the time after every update."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def on_step(self, trainer, step) -> None:
+        self.times.append(time.perf_counter())
+
+    def milliseconds(self) -> float:
+        """Per update, from the first to the last."""
+        return 1000 * (self.times[-1] - self.times[0]) / (len(self.times) - 1)
+
+
+def ours(name: str = "ba3us") -> Row:
+    """(a) The real loop; a round is a fit."""
     source, labels, target = data()
     domains = Source(source, labels), Target(target)
 
-    def run(steps: int) -> None:
-        import dataclasses
-
+    def run(steps: int) -> float:
         network, method = build(name)
-        recipe = method.recipe()
+        recipe, clock = method.recipe(), Clock()
         phase = dataclasses.replace(recipe.phases[-1], steps=steps, horizon=10**6)
         recipe = dataclasses.replace(recipe, phases=(phase,))
         streams = Constant(len(source), len(target), 0) if name == "ba3us" else None
-        Trainer(network, method, RunConfig(), recipe=recipe, streams=streams).fit(*domains)
+        Trainer(network, method, RunConfig(), recipe=recipe, streams=streams, hooks=[clock]).fit(*domains)
+        return clock.milliseconds()
 
     return run
 
 
-def released_form(workers: int) -> Callable[[int], None]:
+def plainly_timed(make: Callable[[int], None]) -> Row:
+    """A row that needs no set-up in each round."""
+
+    def run(steps: int) -> float:
+        start = time.perf_counter()
+        make(steps)
+        return 1000 * (time.perf_counter() - start) / steps
+
+    return run
+
+
+def released_form(workers: int) -> Row:
     """(b) The same step in the form of the released program.
 
     Three shuffled DataLoaders that collate item by item, three forward passes, torch's dropout, plain SGD.
@@ -85,17 +120,17 @@ def released_form(workers: int) -> Callable[[int], None]:
 
     network, method = build()
     step = PlainStep(network, method, [{"params": [*network.parameters(), *method.parameters()]}])
+    streams = endless(labelled, BATCH), endless(unlabelled, BATCH), endless(labelled, BORROWED)
 
-    def run(steps: int) -> None:
-        streams = endless(labelled, BATCH), endless(unlabelled, BATCH), endless(labelled, BORROWED)
+    def make(steps: int) -> None:
         for i in range(steps):
             (xs, ys), (xt,), (xm, ym) = (next(s) for s in streams)
             step(i, xs, ys, xt, xm, ym)
 
-    return run
+    return plainly_timed(make)
 
 
-def bare_products() -> Callable[[int], None]:
+def bare_products() -> Row:
     """(c) Only the matrix products of a step, forward and backward, and one fused optimiser step."""
     network, method = build()
     layers = [
@@ -112,7 +147,7 @@ def bare_products() -> Callable[[int], None]:
     for p in parameters:
         p.grad = torch.zeros_like(p)
 
-    def run(steps: int) -> None:
+    def make(steps: int) -> None:
         for _ in range(steps):
             for i, (w, x, g) in enumerate(zip(weights, inputs, grads)):
                 x @ w.T
@@ -121,10 +156,10 @@ def bare_products() -> Callable[[int], None]:
                     g @ w
             optimizer.step()
 
-    return run
+    return plainly_timed(make)
 
 
-def skada_dann() -> Callable[[int], None] | None:
+def skada_dann() -> Row | None:
     """(d) skada's DANN on the same batch, networks and optimiser (None where skada or skorch is missing)."""
     try:
         from skada.deep import DANN
@@ -132,12 +167,13 @@ def skada_dann() -> Callable[[int], None] | None:
         return None
     source, labels, target = data()
     network, method = build("dann")
-    counts = [0]
+    clock = Clock()
 
-    class CountingSGD(torch.optim.SGD):
+    class ClockedSGD(torch.optim.SGD):
         def step(self, closure=None):
-            counts[0] += 1
-            return super().step(closure)
+            loss = super().step(closure)
+            clock.on_step(None, None)
+            return loss
 
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -159,8 +195,8 @@ def skada_dann() -> Callable[[int], None] | None:
     y = np.concatenate([labels, np.full(len(target), -1)]).astype(np.int64)
     domain = np.concatenate([np.full(len(source), 1), np.full(len(target), -2)])
 
-    def run(steps: int) -> None:
-        counts[0] = 0
+    def run(steps: int) -> float:
+        clock.times.clear()
         model = DANN(
             Net(),
             layer_name="feature_layer",
@@ -169,40 +205,91 @@ def skada_dann() -> Callable[[int], None] | None:
             max_epochs=max(1, steps * BATCH // len(source)),
             train_split=None,
             verbose=0,
-            optimizer=CountingSGD,
+            optimizer=ClockedSGD,
             optimizer__momentum=0.9,
             optimizer__nesterov=True,
             optimizer__weight_decay=1e-3,
             lr=0.01,
         )
         model.fit(x, y, sample_domain=domain)
-        run.updates = counts[0]  # type: ignore[attr-defined]
+        return clock.milliseconds()
 
     return run
 
 
-def timed(rows: dict[str, Callable[[int], None]], steps: int, rounds: int) -> dict[str, float]:
-    """Median milliseconds per update, rounds interleaved."""
-    seconds: dict[str, list[float]] = {name: [] for name in rows}
-    for turn in range(rounds + 1):
+def timed(rows: dict[str, Row], steps: int, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds per update of each row in every round."""
+    for run in rows.values():
+        run(10)
+    times: dict[str, list[float]] = {name: [] for name in rows}
+    for _ in range(rounds):
         for name, run in rows.items():
-            count = max(10, steps // 2) if "4 loader workers" in name else steps
-            start = time.perf_counter()
-            run(count if turn else 10)
-            elapsed = time.perf_counter() - start
-            if turn:
-                seconds[name].append(elapsed / getattr(run, "updates", count))
-    return {name: 1000 * statistics.median(values) for name, values in seconds.items()}
+            times[name].append(run(max(2, steps // rounds)))
+            if "workers" in name:
+                time.sleep(0.2)  # they may still be reading ahead
+    return times
+
+
+@contextmanager
+def watched(owner: Any, name: str, into: list[float]) -> Iterator[None]:
+    """Write down how long each call of a method takes, in milliseconds."""
+    inner = getattr(owner, name)
+
+    def outer(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            into.append(1000 * (time.perf_counter() - start))
+
+    with mock.patch.object(owner, name, outer):
+        yield
+
+
+def parts(steps: int) -> str:
+    """Where the time of (a) goes."""
+    run, names = ours(), ("draw", "fetch", "forward", "network", "discriminator", "backward", "SGD", "update")
+    run(10)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    places = {
+        "draw": (loop.Trainer, "_draw"),
+        "fetch": (Feed, "inputs"),
+        "forward": (loop.TrainingStep, "forward"),
+        "network": (Network, "forward"),
+        "discriminator": (Discriminator, "forward"),
+        "backward": (torch.Tensor, "backward"),
+        "SGD": (SGD, "update"),
+        "update": (loop.Trainer, "_update"),
+    }
+    with ExitStack() as watching:
+        for name, (owner, attribute) in places.items():
+            watching.enter_context(watched(owner, attribute, times[name]))
+        run(steps)
+    ms = {name: statistics.median(values) for name, values in times.items()}
+    rest = ms["update"] - sum(ms[name] for name in ("draw", "fetch", "forward", "backward", "SGD"))
+    rows = {
+        "drawing and fetching 81 rows of 8 kB": ms["draw"] + ms["fetch"],
+        "network, forward": ms["network"],
+        "discriminator, forward": ms["discriminator"],
+        "losses, forward": ms["forward"] - ms["network"] - ms["discriminator"],
+        "backward": ms["backward"],
+        "fused SGD": ms["SGD"],
+        "the loop's own": rest,
+        "one update": ms["update"],
+    }
+    return "\n".join(["| part of (a) | ms |", "|---|---:|", *(f"| {k} | {v:.2f} |" for k, v in rows.items())])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=2000, help="updates of each row, over all rounds")
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--no-workers", action="store_true", help="leave the row with 4 loader workers out")
+    parser.add_argument("--parts", action="store_true", help="also say where the time of (a) goes")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    rows: dict[str, Callable[[int], None]] = {
+    warnings.filterwarnings("ignore", "This DataLoader will create 4 worker processes")
+    rows: dict[str, Row] = {
         "(a) ba3us, our loop": ours(),
         "(b) released form, 4 loader workers": released_form(4),
         "(b) released form, no loader workers": released_form(0),
@@ -215,17 +302,22 @@ def main() -> None:
     if skada is not None:
         rows["(d) DANN, skada"] = skada
     times = timed(rows, args.steps, args.rounds)
-    a = times["(a) ba3us, our loop"]
-    dann = times["(d) DANN, our loop"]
-    lines = ["| row | ms per update | relative |", "|---|---|---|"]
-    for name, value in times.items():
-        base, word = (dann, "of our DANN") if "DANN" in name else (a, "of (a)")
-        lines.append(f"| {name} | {value:.2f} | {value / base:.2f}× {word} |")
+    lines = ["| row | ms per update | relative | quartiles |", "|---|---:|---|---|"]
+    for name, values in times.items():
+        partner = "(d) DANN, our loop" if "DANN" in name else "(a) ba3us, our loop"
+        if name == partner:
+            partner = "(c) bare products + fused SGD"
+        ratios = [one / other for one, other in zip(values, times[partner])]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        relative = f"{middle:.2f}× {partner.partition(',')[0].split(' +')[0]}"
+        lines.append(f"| {name} | {statistics.median(values):.2f} | {relative} | {low:.2f} – {high:.2f} |")
     text = "\n".join(lines)
+    if args.parts:
+        text += "\n\n" + parts(args.steps // 2)
     print(text)
     if args.out:
         threads = torch.get_num_threads()
-        command = f"`python benchmarks/step.py --steps {args.steps}`"
+        command = f"`python benchmarks/step.py --steps {args.steps} --rounds {args.rounds}`"
         head = f"# Time of one step\n\n{command}; {threads} threads, torch {torch.__version__}.\n\n"
         args.out.write_text(head + text + "\n", encoding="utf-8")
 

@@ -128,7 +128,7 @@ class BA3US(Method):
             # λ L_adv^ba (Eq. 5)
             "alignment": self.alignment(outputs, m, *self._lambdas(step), h),
             # α L_ent (Eq. 3)
-            "entropy": c.alpha * h[len(source.logits) :][: len(target.logits)].mean(),
+            "entropy": c.alpha * h.narrow(0, len(source.logits), len(target.logits)).mean(),
         }
         if c.beta:
             # β L_wce^w (Eq. 6)

@@ -32,7 +32,7 @@ class Dropout(nn.Dropout):
 def _coins(shape: torch.Size, dtype: torch.dtype) -> Tensor:
     """0 or 2 with even chances, one for every random bit."""
     count = shape.numel()
-    octets = _random_words(-(-count // 64)).view(torch.uint8)[: -(-count // 8)]
+    octets = _random_words(-(-count // 64)).view(torch.uint8)
     return _COINS.index_select(0, octets.int()).view(torch.int8)[:count].to(dtype).view(shape)
 
 
