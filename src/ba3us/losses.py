@@ -137,7 +137,8 @@ def balanced_adversarial_loss(
             norms = sums.clamp(min=torch.finfo(sums.dtype).tiny)
             total = share.dot(sums / norms)  # the shares of groups that have any weight
             each = share / (norms * (_EPS_SUM + total))
-    return (weights * (members @ each)).dot(F.softplus(wrong * scores, threshold=40.0))
+    bce = F.softplus(wrong * scores, threshold=40.0)
+    return (weights * (members @ each)).dot(bce)
 
 
 @functools.lru_cache(maxsize=64)
