@@ -225,7 +225,7 @@ def timed(rows: dict[str, Row], steps: int, rounds: int) -> dict[str, list[float
     for _ in range(rounds):
         for name, run in rows.items():
             times[name].append(run(max(2, steps // rounds)))
-            if "workers" in name:
+            if "4 loader workers" in name:
                 time.sleep(0.2)  # they may still be reading ahead
     return times
 
@@ -248,9 +248,8 @@ def watched(owner: Any, name: str, into: list[float]) -> Iterator[None]:
 
 def parts(steps: int) -> str:
     """Where the time of (a) goes."""
-    run, names = ours(), ("draw", "fetch", "forward", "network", "discriminator", "backward", "SGD", "update")
+    run = ours()
     run(10)
-    times: dict[str, list[float]] = {name: [] for name in names}
     places = {
         "draw": (loop.Trainer, "_draw"),
         "fetch": (Feed, "inputs"),
@@ -261,6 +260,7 @@ def parts(steps: int) -> str:
         "SGD": (SGD, "update"),
         "update": (loop.Trainer, "_update"),
     }
+    times: dict[str, list[float]] = {name: [] for name in places}
     with ExitStack() as watching:
         for name, (owner, attribute) in places.items():
             watching.enter_context(watched(owner, attribute, times[name]))

@@ -51,6 +51,11 @@ def _shares(weights: Tensor) -> Tensor:
     return weights / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
 
 
+def _bce(wrong: Tensor) -> Tensor:
+    """Binary cross-entropy from logits of the wrong side: -log σ(-x)."""
+    return F.softplus(wrong, threshold=40.0)  # beyond that it is x to the last bit of float64
+
+
 def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
     return weights.to(values.dtype).dot(values)
 
@@ -92,7 +97,7 @@ def weighted_cross_entropy(
 @full_precision
 def domain_loss(scores: Tensor, is_source: bool) -> Tensor:
     """Binary cross-entropy per row of discriminator logits; source = 1, target and borrowed = 0."""
-    return F.softplus(-scores if is_source else scores, threshold=40.0)
+    return _bce(-scores if is_source else scores)
 
 
 @full_precision
@@ -137,8 +142,7 @@ def balanced_adversarial_loss(
             norms = sums.clamp(min=torch.finfo(sums.dtype).tiny)
             total = share.dot(sums / norms)  # the shares of groups that have any weight
             each = share / (norms * (_EPS_SUM + total))
-    bce = F.softplus(wrong * scores, threshold=40.0)
-    return (weights * (members @ each)).dot(bce)
+    return (weights * (members @ each)).dot(_bce(wrong * scores))
 
 
 @functools.lru_cache(maxsize=64)

@@ -27,7 +27,7 @@ class Feed:
     ) -> None:
         self.team, self.source, self.target, self.phase, self.dtype = team, source, target, phase, dtype
         self.move = None if fabric.device.type == "cpu" else fabric.to_device
-        self.streams = source, target, source
+        self.domains = source, target, source  # of the three streams
 
     def inputs(self, rows: BatchIndices, step: int) -> Inputs:
         """The batches of update `step`."""
@@ -36,7 +36,7 @@ class Feed:
         mine = [torch.from_numpy(drawn[share]) for drawn, share in zip(joint, shares)]
         if self.source.varies or self.target.varies:
             draws = [draw_numbers(self.phase, step, i, len(joint[i]))[shares[i]] for i in range(3)]
-            varied = zip(self.streams, mine, draws)
+            varied = zip(self.domains, mine, draws)
             x = tuple(d.training_batch(index.numpy(), n, self.dtype) for d, index, n in varied)
         else:
             x = self._in_one_piece(mine)
@@ -52,7 +52,7 @@ class Feed:
         """Rows of each stream, one after the other in memory, so that a joint pass need not copy them."""
         sizes = [len(index) for index in rows]
         x = torch.empty((sum(sizes), *self.source.shape), dtype=self.dtype).split(sizes)
-        for domain, index, out in zip(self.streams, rows, x):
+        for domain, index, out in zip(self.domains, rows, x):
             domain.copy_rows(index, out)
         return x
 
