@@ -4,10 +4,11 @@ from ba3us.nn.depth import Frozen
 from ba3us.nn.discriminator import Conditional, Discriminator, DiscriminatorBank, Perceptron, Product
 from ba3us.nn.network import Head, Network
 from ba3us.nn.reversal import reverse_gradient
-from ba3us.nn.small_cnn import SmallCNN
+from ba3us.nn.small_cnn import SMALL
 from ba3us.nn.transnorm import TransNorm1d, TransNorm2d, swap_batch_norm
 
 __all__ = [
+    "SMALL",
     "Conditional",
     "Discriminator",
     "DiscriminatorBank",
@@ -16,7 +17,6 @@ __all__ = [
     "Network",
     "Perceptron",
     "Product",
-    "SmallCNN",
     "TransNorm1d",
     "TransNorm2d",
     "reverse_gradient",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ba3us import methods
-from ba3us.data import Source, Target
-from ba3us.data.arrays import check_labels, check_rows, split_domains
+from ba3us.data import Target
+from ba3us.data.labels import encoded
+from ba3us.engine import Run, Spec, train
+from ba3us.engine.opening import OpenedArrays
+from ba3us.engine.samples import Arrays
 from ba3us.errors import require
-from ba3us.methods.base import MethodConfig
-from ba3us.selection import class_shares, present_classes
-from ba3us.training import Blueprint, Hook, Model, ProgressBar, Result, RunConfig, fit
+from ba3us.estimator.rows import check_rows, split_domains
+from ba3us.training import Hook
 
 _PLAIN = "source-only"
 # what scikit-learn's metadata routing, which skada builds on, may hand to the methods
@@ -38,18 +41,28 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     ----------
     method : str
         A registered name; ``ba3us methods`` lists them.
-    steps : int
-        Updates of the network. The default takes seconds on a laptop.
-    warmup_steps, batch_size, learning_rate : optional
-        As in the method's own defaults, unless given.
+    steps, warmup_steps, batch_size, learning_rate : optional
+        As in the method's own defaults, unless given. The default takes seconds on a laptop.
     options : dict, optional
         Any other hyper-parameters of the method, such as ``{"beta": 1.0}``; they win over those above.
+    protocol, task : str, optional
+        Take the settings published for a dataset, such as ``"office31"``, and one of its tasks, ``"A->W"``.
+    selection : str or callable
+        Which checkpoint is kept: ``"entropy"`` (the surest, the paper's rule), another rule of
+        :mod:`ba3us.training.rules`, ``"last"``, or a function of the target's outputs, larger is better.
     random_state : int, RandomState or None
         An int is the seed of initial weights, batches and dropout. None draws another at every fit.
     threads : int, optional
         CPU threads. Results repeat to the last bit for the same number of them. Default: torch's.
+    device : str, optional
+        "cpu", "cuda" or "auto", the default.
+    hooks : sequence of Hook
+        Onlookers of the training.
+    checkpoint : path, optional
+        A file that holds the state of the training while it goes on. If that was interrupted, the same `fit`
+        goes on from there, to the same end; afterwards the file is removed.
     verbose : bool
-        Show a progress bar on the standard error, if that is a terminal.
+        Show progress on the standard error.
 
     Attributes
     ----------
@@ -62,14 +75,14 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         Labels of the classes that the target is believed to hold: those whose share of its predictions is
         above 1/(2C). This rule is provisional.
     history_ : DataFrame
-        Every tenth update: its losses, learning rate, ramps.
+        Every tenth update: its losses, learning rate, ramps; every evaluation: its label-free scores.
     evaluations_ : list of Evaluation
         Looks at the whole target while training: predictions (indices into `classes_`), mean probabilities,
-        mean entropy.
+        label-free scores.
     selected_ : int or None
-        Which of the evaluations has the weights in use: the surest (lowest mean entropy).
-    model_ : Model
-        The trained network.
+        Which of the evaluations has the weights in use.
+    run_ : Run
+        All of it: model, spec, history; ``run_.save(folder)`` writes what ``ba3us predict`` reads.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
@@ -111,13 +124,19 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self,
         method: str = "ba3us",
         *,
-        steps: int = 1000,
+        steps: int | None = None,
         warmup_steps: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         options: dict[str, Any] | None = None,
+        protocol: str | None = None,
+        task: str | None = None,
+        selection: str | Callable[..., float] = "entropy",
         random_state: int | np.random.RandomState | None = 0,
         threads: int | None = None,
+        device: str | None = None,
+        hooks: Sequence[Hook] = (),
+        checkpoint: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
         self.method = method
@@ -126,8 +145,14 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.options = options
+        self.protocol = protocol
+        self.task = task
+        self.selection = selection
         self.random_state = random_state
         self.threads = threads
+        self.device = device
+        self.hooks = hooks
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def fit(
@@ -146,16 +171,18 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         sample_domain : array [n], optional
             In place of `Xt`, as in skada: rows with a positive number are source, with a negative one target.
         """
-        config = self._config()
+        spec = self._spec()
         rows, y, target_rows = self._domains(X, y, Xt, sample_domain)
-        self.classes_, labels = check_labels(y, len(rows))
-        source = Source(rows, labels, num_classes=len(self.classes_))
-        if target_rows is None:
-            nobody = Target(rows[:1])  # the loop wants a target; source-only never trains on it
-            self._train(_PLAIN, _plain(config), source, nobody).use("last")
-            self._keep_plain()
-        else:
-            self._keep(self._train(self.method, config, source, Target(target_rows)))
+        self.classes_, labels = encoded(y, len(rows))
+        target = rows[:1] if target_rows is None else target_rows  # source-only never trains on it
+        samples = Arrays(rows.shape[1:])
+        opened = OpenedArrays(samples, rows, labels, target, self.classes_.tolist())
+        state = None if self.checkpoint is None else Path(self.checkpoint)
+        shown = {"hooks": self.hooks, "state": state, "resume": True, "show": self.verbose}
+        self.run_: Run = train(spec if target_rows is not None else _plain(spec), opened, **shown)[0]
+        if state is not None:
+            state.unlink(missing_ok=True)
+        self._keep(target_rows is not None)
         return self
 
     def predict(
@@ -207,25 +234,25 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     # --- what goes in ------------------------------------------------------------------------------------
 
-    def _config(self) -> MethodConfig:
-        require(isinstance(self.method, str), f"The method is {self.method!r}: give a name, such as 'ba3us'.")
-        entry = methods.get(self.method)
-        require(
-            "pixels" not in entry.info.needs,
-            f"The method {self.method!r} needs pixels, but X holds feature vectors: choose another method.",
-        )
+    def _spec(self) -> Spec:
         require(
             self.options is None or isinstance(self.options, dict),
             f"options is {self.options!r}: give a dict of hyper-parameters, such as {{'beta': 1.0}}.",
         )
-        threads = self.threads
-        require(
-            threads is None or isinstance(threads, numbers.Integral),
-            f"threads is {threads!r}: give a whole number.",
-        )
         named = ("steps", "warmup_steps", "batch_size", "learning_rate")
         given = {name: getattr(self, name) for name in named if getattr(self, name) is not None}
-        return entry.config(**given | (self.options or {}))
+        spec = Spec(
+            method=self.method,
+            options=given | (self.options or {}),
+            protocol=self.protocol,
+            task=self.task,
+            selection=self.selection,
+            seed=_seed(self.random_state),
+            threads=self.threads,
+            device=self.device,
+        )
+        spec.resolved()  # say what is wrong before looking at the data
+        return spec
 
     def _domains(
         self, X: Any, y: Any, Xt: Any, sample_domain: Any
@@ -241,7 +268,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         """What is wanted of features and logits of every row, batch by batch."""
         check_is_fitted(self)
         domain, row = Target(check_rows(self, X, "X"), name="X"), 0
-        for features, logits in self.model_.outputs(domain):
+        for features, logits in self.run_.model.outputs(domain):
             part = wanted(features, logits).numpy()
             if row == 0:  # one array for all; many small ones would leave holes in the memory
                 collected = np.empty((len(domain), *part.shape[1:]), dtype)
@@ -251,36 +278,25 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     # --- what comes out ----------------------------------------------------------------------------------
 
-    def _train(self, method: str, config: MethodConfig, source: Source, target: Target) -> Result:
-        options = dataclasses.asdict(config)
-        hooks: list[Hook] = [ProgressBar(title=method)] if self.verbose else []
-        run = RunConfig(seed=_seed(self.random_state), threads=self.threads)
-        result = fit(method, source, target, options=options, config=run, hooks=hooks)
-        blueprint = Blueprint(method, options, self.n_features_in_, source.num_classes)
-        self.model_ = Model(blueprint, result.module)
-        self.history_ = result.history
-        self._n_features_out = self.model_.feature_dim
-        return result
-
-    def _keep(self, result: Result) -> None:
-        self.evaluations_ = result.evaluations
-        self.selected_: int | None = result.selected
-        best = result.evaluations[result.selected]
-        self.class_weights_ = best.mean_probabilities
-        shares = class_shares(best.predictions, len(self.classes_))
-        self.classes_present_ = self.classes_[present_classes(shares)]
-
-    def _keep_plain(self) -> None:
-        self.evaluations_, self.selected_ = [], None
-        self.class_weights_ = np.full(len(self.classes_), 1 / len(self.classes_))
-        self.classes_present_ = self.classes_.copy()
+    def _keep(self, adapted: bool) -> None:
+        """What a run says; without a target, nothing is known of the classes."""
+        run, count = self.run_, len(self.classes_)
+        self._n_features_out = run.model.feature_dim
+        self.history_ = run.history
+        self.evaluations_ = run.evaluations if adapted else []
+        self.selected_: int | None = run.selected if adapted else None
+        self.class_weights_ = run.best.mean_probabilities if adapted else np.full(count, 1 / count)
+        self.classes_present_ = self.classes_[run.presence["present"].to_numpy() | (not adapted)]
 
 
-def _plain(config: MethodConfig) -> MethodConfig:
+def _plain(spec: Spec) -> Spec:
     """Source-only with what it shares with another method's settings, and as many updates."""
-    plain = methods.get(_PLAIN).method.Config
-    shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(plain)}
-    return plain(**shared | {"steps": config.steps + config.warmup_steps, "warmup_steps": 0})
+    config, shared = spec.resolved(), dataclasses.fields(methods.get(_PLAIN).method.Config)
+    options = {f.name: getattr(config, f.name) for f in shared}
+    options |= {"steps": config.steps + config.warmup_steps, "warmup_steps": 0}
+    return dataclasses.replace(
+        spec, method=_PLAIN, options=options, protocol=None, task=None, selection="last"
+    )
 
 
 def _seed(random_state: Any) -> int:

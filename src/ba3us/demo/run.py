@@ -1,4 +1,4 @@
-"""The demo: three systems on real digits, over seeds, with nothing to download.
+"""Three systems on real digits, over seeds, with nothing to download.
 
 MNIST's ten digits are the source, scikit-learn's digits 0–4 the target; a small network learns from
 scratch, so every system first trains on the source alone (a warm start), then adapts.
@@ -14,23 +14,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from ba3us.data.digits import PRESENT, mnist_to_digits
-from ba3us.nn import SmallCNN
+from ba3us.demo.digits import PRESENT, mnist_to_digits
+from ba3us.engine import Run, Spec, train
+from ba3us.engine.opening import OpenedArrays
+from ba3us.engine.samples import Arrays
+from ba3us.progress import bar
 from ba3us.selection import selected_accuracy
-from ba3us.training import Result, RunConfig, fit
 
 SYSTEMS = ("source-only", "e-dann", "ba3us")
 OPTIONS: dict[str, Any] = {"steps": 600, "warmup_steps": 300, "backbone_scale": 1.0}
-# What a network that learns from scratch wants (docs/results/warm_start.md): small discriminators, and no
-# entropy minimisation in BA³US, which would make early mistakes firm; E-DANN is defined by it and keeps it.
-OWN: dict[str, dict[str, Any]] = {
-    "e-dann": {"discriminator_hidden": 256},
-    "ba3us": {"discriminator_hidden": 256, "alpha": 0.0},
-}
+# small discriminators, as a small network that learns from scratch wants them (docs/results/warm_start.md)
+OWN: dict[str, dict[str, Any]] = {name: {"discriminator_hidden": 256} for name in SYSTEMS[1:]}
 
 
 @dataclass(frozen=True)
@@ -74,28 +70,23 @@ def run(seeds: int = 3, steps: int = OPTIONS["steps"], workers: int = 0, quiet: 
     start = time.perf_counter()
     workers = workers or min(len(jobs), torch.get_num_threads())
     with (
-        Progress(console=Console(stderr=True), disable=quiet, transient=True) as progress,
+        bar("Adapting", len(jobs), show=not quiet) as shown,
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
     ):
-        task = progress.add_task("adapting", total=len(jobs))
-        for (name, _, _), accuracy in zip(jobs, pool.map(_accuracy, jobs)):
+        for done, ((name, _, _), accuracy) in enumerate(zip(jobs, pool.map(_accuracy, jobs)), start=1):
             accuracies[name].append(accuracy)
-            shown = ", ".join(f"{n} {np.mean(v):.1f}" for n, v in accuracies.items() if v)
-            progress.update(task, advance=1, description=shown)
+            shown.update(done, ", ".join(f"{n} {np.mean(v):.1f}" for n, v in accuracies.items() if v))
     return Outcome(accuracies, time.perf_counter() - start)
 
 
-def train(name: str, seed: int, options: dict[str, Any] | None = None) -> Result:
+def trained(name: str, seed: int, options: dict[str, Any] | None = None) -> Run:
     """One run of the demo on one thread; `options` over the demo's own."""
-    source, target, _ = mnist_to_digits()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        backbone = SmallCNN()
-    settings = OPTIONS | OWN.get(name, {}) | (options or {})
-    config = RunConfig(seed=seed, threads=1)
-    return fit(name, source, target, options=settings, backbone=backbone, backbone_dim=256, config=config)
+    x, y, xt, _ = mnist_to_digits()
+    spec = Spec(method=name, options=OPTIONS | OWN.get(name, {}) | (options or {}), seed=seed, threads=1)
+    samples = Arrays(x.shape[1:], "small-cnn")
+    return train(spec, OpenedArrays(samples, x, y, xt, list(range(10))))[0]
 
 
 def _accuracy(job: tuple[str, int, dict[str, Any]]) -> float:
     torch.set_num_threads(1)
-    return 100 * selected_accuracy(train(*job), mnist_to_digits()[2])
+    return 100 * selected_accuracy(trained(*job), mnist_to_digits()[3])

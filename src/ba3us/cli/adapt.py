@@ -1,0 +1,133 @@
+"""``ba3us adapt``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ba3us.cli.app import Json, app, show
+from ba3us.errors import require
+from ba3us.progress import say
+
+
+def _option(group: str, help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=group)
+
+
+_DATA, _IMAGES, _TRAINING, _DEVICES = "Features", "Images", "Training", "Devices"
+_NOT_SPEC = ("config", "out", "overwrite", "resume", "json", "settings", "steps")
+
+
+@app.command()
+def adapt(
+    source: Annotated[
+        Path | None,
+        typer.Argument(help="Labelled: a folder of class folders, a list file, .npz, or .npy with --labels."),
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Argument(help="Unlabelled: a folder or list file of images, .npz or .npy.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory to write [runs/NAME OF TARGET].")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A spec in YAML, such as a run's spec.yaml; options here go over it.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out was interrupted.")] = False,
+    json: Json = False,
+    method: Annotated[str | None, _option(_TRAINING, "A name that 'ba3us methods' lists [ba3us].")] = None,
+    settings: Annotated[list[str] | None, _option(_TRAINING, "name=value for the method.", "--set")] = None,
+    steps: Annotated[int | None, _option(_TRAINING, "Updates of the network.")] = None,
+    protocol: Annotated[str | None, _option(_TRAINING, "Settings published for a dataset: office31, …")] = None,
+    task: Annotated[str | None, _option(_TRAINING, "One of the protocol's tasks, such as 'A->W'.")] = None,
+    selection: Annotated[str | None, _option(_TRAINING, "Which checkpoint is kept [entropy].")] = None,
+    seed: Annotated[int | None, _option(_TRAINING, "Of initial weights, batches and dropout [0].")] = None,
+    threads: Annotated[int | None, _option(_TRAINING, "CPU threads; results depend on them.")] = None,
+    labels: Annotated[Path | None, _option(_DATA, "The source's labels, .npy.")] = None,
+    backbone: Annotated[
+        str | None, _option(_IMAGES, "A timm name; efficientnet_lite0, the default, needs no network.")
+    ] = None,
+    weights: Annotated[Path | None, _option(_IMAGES, "The backbone's weights.")] = None,
+    train: Annotated[
+        str | None, _option(_IMAGES, "head (default on a CPU), tail, all, or the stage to train from.")
+    ] = None,
+    views: Annotated[
+        int | None, _option(_IMAGES, "Views kept where a part is frozen; 0: the centre [head 0, else 4].")
+    ] = None,
+    size: Annotated[int | None, _option(_IMAGES, "Side of the crops [the backbone's own].")] = None,
+    ten_crop: Annotated[bool | None, _option(_IMAGES, "For methods with views.", "--ten-crop")] = None,
+    root: Annotated[Path | None, _option(_IMAGES, "Where the paths of list files start.")] = None,
+    classes: Annotated[Path | None, _option(_IMAGES, "Class names of a list file.")] = None,
+    cache_gb: Annotated[float | None, _option(_IMAGES, "What the cache may hold; 0: none [10].")] = None,
+    workers: Annotated[int | None, _option(_IMAGES, "Threads that decode.")] = None,
+    device: Annotated[str | None, _option(_DEVICES, "auto, cpu or cuda.", "--device", "--accelerator")] = None,
+    devices: Annotated[str | None, _option(_DEVICES, "Processes per node: a number, or auto.")] = None,
+    nodes: Annotated[int | None, _option(_DEVICES, "Machines that run this command together.")] = None,
+    precision: Annotated[str | None, _option(_DEVICES, "float32, bfloat16 or float16.")] = None,
+    compile: Annotated[bool | None, _option(_DEVICES, "torch.compile.", "--compile")] = None,
+) -> None:
+    """Adapt a classifier to a target; writes the model, predictions and which classes are present."""
+    asked = {k: v for k, v in locals().items() if v is not None and k not in _NOT_SPEC}
+    say("Starting", not json)  # loading torch takes a moment
+    # torch warns of an option that a backbone with unused parameters needs
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from ba3us import engine
+    from ba3us.engine.folder import is_interrupted
+    from ba3us.training.devices import launched
+
+    spec = _spec(asked, config, settings, steps)
+    out = out or Path("runs") / Path(str(spec.target)).stem
+    try:
+        with launched(spec.device, spec.devices, spec.nodes) as team:
+            run = engine.adapt(spec, out, overwrite=overwrite, resume=resume, show=team.first and not json)
+    except (KeyboardInterrupt, SystemExit):
+        if out.is_dir() and is_interrupted(out):
+            again = [a for a in sys.argv[1:] if a != "--resume"]
+            say(f"Interrupted; go on with: {shlex.join(['ba3us', *again, '--resume'])}", not json)
+        raise
+    if team.first:
+        summary = {"run": str(out)} | run.summary()
+        show(summary, json, _table(summary))
+
+
+def _spec(asked: dict[str, Any], config: Path | None, settings: list[str] | None, steps: int | None) -> Any:
+    """What was typed, over what a file says."""
+    import dataclasses
+
+    from ba3us.engine import Spec
+    from ba3us.methods.options import parse_options
+
+    options = parse_options(settings or ())
+    require("steps" not in options or steps is None, "Both --steps and --set steps= are given: leave one out.")
+    options |= {} if steps is None else {"steps": steps}
+    typed = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items()}
+    base = Spec() if config is None else Spec.read(config)
+    if base.method != typed.get("method", base.method) or "protocol" in typed:
+        base = dataclasses.replace(base, options={})  # those of another method, or of our own
+    return dataclasses.replace(base, **typed, options=base.options | options)
+
+
+def _table(summary: dict[str, Any]) -> Table:
+    counts = len(summary["classes_present"]), len(summary["classes"])
+    title = f"{summary['run']}: {counts[0]} of {counts[1]} classes are present"
+    table = Table("class", "share of predictions", "mean probability", title=title, caption=caption(summary))
+    for row in sorted(summary["classes"], key=lambda row: -row["share"]):
+        if row["present"]:
+            table.add_row(str(row["class"]), f"{row['share']:.1%}", f"{row['mean_probability']:.1%}")
+    return table
+
+
+def caption(summary: dict[str, Any]) -> str | None:
+    """Whose settings, what was left out, and what else somebody should know."""
+    notes = [f"Settings: {summary['settings']}."] if "settings" in summary else []
+    notes += summary.get("notes", ())
+    if count := summary.get("skipped"):
+        were = "file was" if count == 1 else "files were"
+        where = summary.get("skipped_file") or Path(summary["run"]) / "skipped.csv"
+        notes.append(f"{count} {were} left out: see {where}.")
+    return " ".join(notes) or None

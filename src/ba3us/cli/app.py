@@ -1,0 +1,57 @@
+"""The command itself: how errors, output and help look; commands are in files of their own."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ba3us import __version__
+from ba3us.errors import UserError
+
+app = typer.Typer(
+    name="ba3us",
+    help="Partial domain adaptation: for a target that holds only some of the source's classes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"ba3us {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options before any command."""
+
+
+def main() -> None:
+    """Entry point: bad input is one sentence on the standard error and exit code 2."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that temporary files are removed
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"ba3us: {error}")
+        sys.exit(2)
+
+
+def show(payload: Any, json: bool, table: Table | None = None) -> None:
+    """Print `payload` as JSON, or the table for people."""
+    if json:
+        print(jsonlib.dumps(payload, ensure_ascii=False, indent=2))
+    elif table is not None:
+        Console(markup=False, emoji=False).print(table)  # names of files and classes are shown as they are

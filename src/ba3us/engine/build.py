@@ -1,0 +1,75 @@
+"""Network and method from data: the only place where they are made."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from ba3us import methods
+from ba3us.engine.samples import Arrays, Images
+from ba3us.errors import require
+from ba3us.methods.base import MethodConfig
+from ba3us.nn import Network
+from ba3us.nn.backbones import Backbone
+from ba3us.training import TrainingStep
+
+
+class Built(NamedTuple):
+    """What is frozen and stands before the network (None: nothing does), and network and method."""
+
+    front: nn.Module | None
+    module: TrainingStep
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """All that decides the shape of network and method: every hyper-parameter, the classes, the samples."""
+
+    method: str
+    options: dict[str, Any]
+    classes: list[Any]
+    samples: Arrays | Images
+
+    @classmethod
+    def of(cls, method: str, config: MethodConfig, classes: list[Any], samples: Arrays | Images) -> Blueprint:
+        """From resolved hyper-parameters, so that later defaults don't change it."""
+        return cls(method, dataclasses.asdict(config), classes, samples)
+
+    def build(self, backbone: Backbone | None = None) -> Built:
+        """Network and method with initial weights, those of `backbone` where there is one."""
+        entry = methods.get(self.method)
+        config = entry.config(**self.options)
+        pixels = "pixels" in entry.info.needs
+        require(
+            not pixels or isinstance(self.samples, Images),
+            f"The method {self.method!r} needs pixels, but there are feature vectors: choose another method.",
+        )
+        front, body, dim, classifier = (
+            self.samples.encoder(pixels, backbone) if isinstance(self.samples, Images) else self.samples.encoder()
+        )
+        network = Network(body, dim, len(self.classes), entry.method.head(config), classifier)
+        return Built(front, TrainingStep(network, entry.create(network, config)))
+
+    # --- as data -----------------------------------------------------------------------------------------
+
+    def packed(self) -> dict[str, Any]:
+        """As JSON values."""
+        kind = "images" if isinstance(self.samples, Images) else "arrays"
+        return {
+            "method": self.method,
+            "options": self.options,
+            "classes": self.classes,
+            kind: dataclasses.asdict(self.samples),
+        }
+
+    @classmethod
+    def unpacked(cls, content: dict[str, Any]) -> Blueprint:
+        """From what :meth:`packed` gave."""
+        samples: Arrays | Images
+        samples = Images(**content["images"]) if "images" in content else Arrays(**content["arrays"])
+        classes = content["classes"]
+        assert isinstance(classes, list)
+        return cls(content["method"], content["options"], classes, samples)

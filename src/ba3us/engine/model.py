@@ -1,0 +1,115 @@
+"""A trained network that can be taken apart into data and put together again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save as packed
+from torch import Tensor, nn
+
+from ba3us.data import Target
+from ba3us.engine.build import Blueprint
+from ba3us.engine.samples import Arrays
+from ba3us.errors import UserError, require
+from ba3us.training import TrainingStep
+from ba3us.training.predict import predict_batches
+
+FORMAT = "ba3us model 2"
+_FRONT = "front."
+
+
+class Model:
+    """Network, method and what is frozen before them, with the method's own way to predict.
+
+    It pickles, and goes to disk, as a blueprint and plain arrays.
+    """
+
+    def __init__(self, blueprint: Blueprint, module: TrainingStep, front: nn.Module | None = None) -> None:
+        self.blueprint, self.module, self.front = blueprint, module, front
+
+    @classmethod
+    def rebuilt(cls, blueprint: Blueprint, state: dict[str, Tensor]) -> Model:
+        """From weights. Of arrays, nothing is allocated before they are known to fit."""
+        with torch.device("meta" if isinstance(blueprint.samples, Arrays) else "cpu"):
+            front, module = blueprint.build()
+        before = {k.removeprefix(_FRONT): v for k, v in state.items() if k.startswith(_FRONT)}
+        module.load_state_dict({k: v for k, v in state.items() if not k.startswith(_FRONT)}, assign=True)
+        (front or nn.Identity()).load_state_dict(before)
+        return cls(blueprint, module, front)
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of an adapted feature vector."""
+        return self.module.network.feature_dim
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of all weights and buffers."""
+        front = {} if self.front is None else self.front.state_dict()
+        whole = self.module.state_dict() | {f"{_FRONT}{k}": v for k, v in front.items()}
+        return {k: v.detach().cpu().clone().contiguous() for k, v in whole.items()}
+
+    def outputs(self, domain: Target, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Features and logits, batch by batch."""
+        dtype = next(self.module.parameters()).dtype
+        size = batch_size or (1024 if len(domain.shape) == 1 else 32)
+        for features, logits in predict_batches(
+            self.module, lambda rows: domain.batch(rows, dtype), range(len(domain)), size
+        ):
+            yield features.cpu(), logits.cpu()
+
+    # --- on disk and in pickles --------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write a safetensors file; the blueprint, and a digest of all of it, go into its header."""
+        state = self.state()
+        header = json.dumps({"format": FORMAT, "blueprint": self.blueprint.packed()})
+        path.write_bytes(packed(state, {"ba3us": header, "digest": _digest(header, state)}))
+
+    @classmethod
+    def load(cls, path: Path) -> Model:
+        """Read what :meth:`save` wrote. Loading can't run code, and a changed bit is noticed."""
+        require(path.is_file(), f"There is no model file {path}: give the folder of a run.")
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = file.metadata() or {}
+                text, digest = about.get("ba3us", "{}"), about.get("digest")
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            header = json.loads(text)
+            require(
+                isinstance(header, dict) and header.get("format") == FORMAT,
+                f"{path} is no model of ba3us, or of another version: give the folder of a run.",
+            )
+            require(
+                digest == _digest(text, state),
+                f"The model {path} is not as it was written: it is damaged; adapt again.",
+            )
+            return cls.rebuilt(Blueprint.unpacked(header["blueprint"]), state)
+        except UserError:
+            raise
+        except Exception as error:  # a header can be wrong in any way
+            raise UserError(
+                f"The model {path} can't be read ({type(error).__name__}): it is damaged; adapt again."
+            ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"blueprint": self.blueprint, "state": {k: v.numpy() for k, v in self.state().items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # a pickle's arrays may be read-only
+        tensors = {k: torch.from_numpy(np.array(v)) for k, v in state["state"].items()}
+        vars(self).update(vars(Model.rebuilt(state["blueprint"], tensors)))
+
+
+def _digest(header: str, state: dict[str, Tensor]) -> str:
+    sketch = hashlib.blake2b(header.encode(), digest_size=16)
+    for name in sorted(state):
+        sketch.update(name.encode())
+        sketch.update(state[name].contiguous().view(-1).view(torch.uint8).numpy())
+    return sketch.hexdigest()

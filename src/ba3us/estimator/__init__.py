@@ -1,0 +1,5 @@
+"""The scikit-learn face."""
+
+from ba3us.estimator.adapter import PartialAdapter
+
+__all__ = ["PartialAdapter"]
