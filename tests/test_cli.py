@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import ba3us
 from arrays_toys import NAMES, clouds
 from ba3us.cli import app
 
@@ -105,3 +106,36 @@ def test_a_command_that_is_told_to_end_leaves_nothing(folder):
         process.kill()
     assert process.returncode == 143 and "Traceback" not in said
     assert sorted(p.name for p in folder.iterdir()) == ["s.npy", "s.npz", "started", "t.npy", "t.npz", "y.npy"]
+
+
+def test_a_command_repeats_from_the_spec_of_its_run(folder):
+    assert run("adapt", "s.npz", "t.npz", *SMALL, "--seed", "4").exit_code == 0  # into runs/t
+    assert run("adapt", "--config", "runs/t/spec.yaml", "--out", "again").exit_code == 0
+    assert run("adapt", "--config", "runs/t/spec.yaml", "--out", "other", "--seed", "5").exit_code == 0
+    assert run("adapt", "--config", "runs/t/spec.yaml", "--out", "dann", "--method", "dann").exit_code == 0
+    first, again, other = ((folder / out / "model.safetensors").read_bytes() for out in ("runs/t", "again", "other"))
+    assert first == again != other
+
+
+def test_published_settings_are_named(folder):
+    few = ("--steps", "3", "--set", "batch_size=6", "--threads", "1")
+    done = run("adapt", "s.npz", "t.npz", "--out", "a", "--protocol", "office31", "--task", "A->W", *few, "--json")
+    assert "office31" in json.loads(done.stdout)["settings"]
+    tuned = run("adapt", "s.npz", "t.npz", "--out", "b", "--method", "pada", "--protocol", "office31", *few)
+    assert "target labels" in " ".join(tuned.stdout.split())
+    plain = run("adapt", "s.npz", "t.npz", "--out", "c", *few, "--json")
+    assert "ours" in json.loads(plain.stdout)["settings"]
+
+
+def test_version_module_and_completion(folder):
+    said = subprocess.run([sys.executable, "-m", "ba3us", "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"ba3us {ba3us.__version__}\n"
+    assert "--install-completion" in run("--help").stdout
+
+
+def test_progress_in_a_pipe_is_plain_lines(folder):
+    command = [sys.executable, "-m", "ba3us", "adapt", "s.npz", "t.npz", "--out", "r", *SMALL]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = done.stderr.splitlines()
+    assert lines[0] == "Starting" and len(lines) >= 3 and "20/20" in lines[-1]
+    assert "\x1b" not in done.stderr

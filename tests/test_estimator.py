@@ -21,9 +21,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ba3us
 from arrays_toys import FAST, NAMES, clouds
-from ba3us import PartialAdapter, methods, training
+from ba3us import PartialAdapter, methods
 from ba3us.data.mapped import Mapped
 from ba3us.errors import UserError
+from ba3us.training import Hook, Trainer
 
 X, Y, XT, YT = clouds()
 ON_FEATURES = [e.name for e in methods.entries() if "pixels" not in e.info.needs]
@@ -109,13 +110,75 @@ def test_every_method_that_takes_features(name):
 
 def test_without_a_target_it_is_source_only_for_as_many_updates():
     plain = adapter(warmup_steps=5).fit(X, Y)
-    assert plain.model_.blueprint.method == "source-only"
+    assert plain.run_.model.blueprint.method == "source-only"
     assert plain.history_["step"].max() == 30  # 35 updates, every tenth kept
     assert plain.selected_ is None and plain.evaluations_ == []
     assert plain.classes_present_.tolist() == NAMES.tolist() and np.allclose(plain.class_weights_, 1 / 4)
     direct = adapter("source-only", steps=35, options={"bottleneck": 8}).fit(X, Y)
     assert np.array_equal(plain.predict_proba(XT), direct.predict_proba(XT))
     assert plain.score(X, Y) > 0.9
+
+
+# --- what the engine offers -------------------------------------------------------------------------------
+
+
+def test_published_settings():
+    fewer = {"steps": 3, "batch_size": 6, "bottleneck": 5, "discriminator_hidden": 7}
+    model = PartialAdapter(protocol="office31", task="A->W", threads=1, options=fewer).fit(X, Y, XT)
+    assert model.run_.spec.options["beta"] == 5.0 and model.run_.spec.options["trust"] == "full"
+    assert "office31" in model.run_.about["settings"]
+    with pytest.raises(UserError, match="Unknown task 'A->X'"):
+        PartialAdapter(protocol="office31", task="A->X").fit(X, Y, XT)
+
+
+@pytest.mark.parametrize("selection", ["last", "information-maximisation", lambda outputs: -len(outputs.logits)])
+def test_another_rule_selects(selection):
+    model = adapter(selection=selection).fit(X, Y, XT)
+    candidates = [i for i, e in enumerate(model.evaluations_) if e.candidate]
+    if selection == "last":
+        assert model.selected_ == candidates[-1]
+    elif callable(selection):
+        assert model.selected_ == candidates[0]  # all the same
+    else:
+        best = max(candidates, key=lambda i: model.evaluations_[i].scores["information-maximisation"])
+        assert model.selected_ == best
+    with pytest.raises(UserError, match="did you mean 'entropy'"):
+        adapter(selection="entropie").fit(X, Y, XT)
+
+
+class Stop(Hook):
+    def __init__(self):
+        self.seen = 0
+
+    def on_step(self, trainer, step):
+        self.seen += 1
+        if step.number == 14:
+            raise KeyboardInterrupt
+
+
+def test_device_hooks_and_checkpoint(fitted, tmp_path):
+    stop, state = Stop(), tmp_path / "deep" / "state"
+    with pytest.raises(KeyboardInterrupt):
+        adapter(hooks=[stop], checkpoint=state, device="cpu").fit(X, Y, XT)
+    assert stop.seen == 15 and state.is_file()
+    counted = Stop()
+    counted.on_step = lambda trainer, step: setattr(counted, "seen", counted.seen + 1)
+    model = adapter(hooks=[counted], checkpoint=state, device="cpu").fit(X, Y, XT)
+    assert same(fitted, model) and counted.seen < 30 and not state.exists()
+    with pytest.raises(UserError, match="Unknown accelerator 'tpu'"):
+        adapter(device="tpu").fit(X, Y, XT)
+
+
+def test_threads_are_used():
+    class Look(Hook):
+        def on_start(self, trainer):
+            self.threads = torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    for threads in (1, before + 1):
+        look = Look()
+        adapter(threads=threads, hooks=[look]).fit(X, Y, XT)
+        assert look.threads == threads and torch.get_num_threads() == before
 
 
 # --- it repeats -------------------------------------------------------------------------------------------
@@ -259,11 +322,13 @@ def sources(monkeypatch):
     """What the domains of a fit were made of."""
     seen = []
 
-    def watched(method, source, target, **others):
-        seen.extend([source, target])
-        return training.fit(method, source, target, **others)
+    trained = Trainer.fit
 
-    monkeypatch.setattr("ba3us.estimator.fit", watched)
+    def watched(self, source, target):
+        seen.extend([source, target])
+        return trained(self, source, target)
+
+    monkeypatch.setattr(Trainer, "fit", watched)
     return seen
 
 

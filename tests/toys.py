@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,29 @@ def trainer(
     """A trainer over small parts, the same ones at every call."""
     network, method = build(name, backbone, **options)
     return Trainer(network, method, run or RunConfig(threads=1, log_every=1), hooks=hooks)
+
+
+def fit(
+    method: str,
+    source: Source,
+    target: Target,
+    *,
+    options: dict[str, Any] | None = None,
+    backbone: nn.Module | None = None,
+    backbone_dim: int | None = None,
+    classifier: nn.Linear | None = None,
+    config: RunConfig | None = None,
+    hooks: Sequence[Hook] = (),
+) -> Result:
+    """Network, method and loop over domains that a spec can't name."""
+    entry, config = methods.get(method), config or RunConfig()
+    settings = entry.config(**(options or {}))
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        body, width = backbone or nn.Identity(), backbone_dim or source.shape[0]
+        network = Network(body, width, source.num_classes, entry.method.head(settings), classifier)
+        built = entry.create(network, settings)
+    return Trainer(network, built, config, hooks=hooks).fit(source, target)
 
 
 def same_state(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

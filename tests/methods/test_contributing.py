@@ -11,8 +11,8 @@ import pytest
 from ba3us import methods
 from ba3us.errors import UserError
 from ba3us.methods import registry
-from ba3us.training import RunConfig, fit
-from toys import blobs, options_for
+from ba3us.training import RunConfig
+from toys import blobs, fit, options_for
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from ba3us.data import Source, Target
 from ba3us.methods.base import DomainOutputs
-from ba3us.training import RunConfig, fit
-from toys import CLASSES, blobs, build
+from ba3us.training import RunConfig
+from toys import blobs, build, CLASSES, fit
 
 
 def shifted(n=40, classes=4, width=12, seed=0):

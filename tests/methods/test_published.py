@@ -11,8 +11,8 @@ from ba3us.errors import UserError
 from ba3us.methods.published import TASKS
 from ba3us.nn import Head, Network
 from ba3us.selection import summary
-from ba3us.training import RunConfig, fit
-from toys import CLASSES, WIDTH, blobs
+from ba3us.training import RunConfig
+from toys import blobs, CLASSES, fit, WIDTH
 
 
 def test_without_a_protocol_all_methods_have_the_same_budget():

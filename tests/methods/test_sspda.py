@@ -10,8 +10,8 @@ from torch import nn
 from ba3us.data import Source, Target
 from ba3us.errors import UserError
 from ba3us.methods.sspda import distant_permutations, shuffle_tiles
-from ba3us.training import RunConfig, fit
-from toys import blobs, build, trainer
+from ba3us.training import RunConfig
+from toys import blobs, build, fit, trainer
 
 
 def test_permutations_are_valid_distinct_and_far_apart():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ba3us.nn import Discriminator, Head, Network, SmallCNN, reverse_gradient
+from ba3us.nn import SMALL, Discriminator, Head, Network, reverse_gradient
 
 
 def test_forward_gives_features_and_their_logits():
@@ -130,7 +130,8 @@ def test_gradient_reversal_keeps_the_dtype():
     assert x.grad.dtype == torch.bfloat16 and x.grad.tolist() == [-0.5, -0.5]
 
 
-def test_small_cnn_shape():
-    cnn = SmallCNN()
-    assert cnn(torch.zeros(2, 1, 16, 16)).shape == (2, 256)
+@pytest.mark.parametrize("shape", [(1, 16, 16), (3, 9, 13)])
+def test_small_cnn_shape(shape):
+    cnn, width = SMALL["small-cnn"](shape)
+    assert cnn(torch.zeros(2, *shape)).shape == (2, width)
     assert not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in cnn.modules())

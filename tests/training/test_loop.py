@@ -12,8 +12,8 @@ import torch
 from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.errors import UserError
 from ba3us.methods.base import Phase
-from ba3us.training import Hook, RunConfig, Trainer, fit
-from toys import CLASSES, SMALL, WIDTH, blobs, build, options_for, same_state, trainer
+from ba3us.training import Hook, RunConfig, Trainer
+from toys import blobs, build, CLASSES, fit, options_for, same_state, SMALL, trainer, WIDTH
 
 RUN = RunConfig(threads=1, log_every=1)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ba3us.training import Hook, RunConfig, fit
-from toys import assert_same_run, blobs, options_for, same_state
+from ba3us.training import Hook, RunConfig
+from toys import assert_same_run, blobs, fit, options_for, same_state
 
 SMALL = options_for("ba3us", warmup_steps=3)
 

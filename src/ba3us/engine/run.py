@@ -223,8 +223,8 @@ def adapt(
 ) -> Run:
     """Carry out a spec and write a run directory; what ``ba3us adapt`` does.
 
-    An interrupted run leaves its state in ``out/checkpoints``; with `resume` it goes on from there, to the
-    same end. A run that fails leaves nothing.
+    An interrupted run, or one that can't be written in the end, leaves its state in ``out/checkpoints``; with
+    `resume` it goes on from there, to the same end. A training that fails leaves nothing.
     """
     out, team = Path(out), Team.current()
     if team.first:
@@ -235,12 +235,13 @@ def adapt(
         say(opened.notes[-1], show)
     try:
         run, target = train(spec, opened, hooks=hooks, state=files.state_file(out), resume=resume, show=show)
-        if team.first:
-            run.save(out, target, opened.paths)
     except UserError:
         if team.first and not resume:
             files.remove_state(out)
         raise
+    if team.first:
+        files.check_free(out, overwrite, resume=True)  # somebody may have been faster
+        run.save(out, target, opened.paths)
     team.wait()
     return run
 

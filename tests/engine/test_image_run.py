@@ -15,14 +15,17 @@ from typer.testing import CliRunner
 
 from ba3us.cli import app
 from ba3us.errors import UserError
-from ba3us.image_runs import ImageOptions, adapt_images, is_image_run, is_images, predict_images
-from ba3us.image_runs.opening import notes_on
-from ba3us.training import Hook, ImageModel, Trainer
+from ba3us.engine import Spec, adapt, predict
+from ba3us.engine.model import Model
+from ba3us.engine.spec import is_images
+from ba3us.training import Hook
 from image_toys import COLOURS
 
 Image = pytest.importorskip("PIL.Image", reason="needs the vision extra")
 timm = pytest.importorskip("timm", reason="needs the vision extra")
-FILES = ["config.yaml", "history.csv", "model.safetensors", "predictions.csv", "presence.csv"]
+FILES = [
+    "evaluations.npz", "history.csv", "model.safetensors", "predictions.csv", "presence.csv", "spec.yaml",
+]  # fmt: skip
 SMALL = {"batch_size": 4, "bottleneck": 5, "discriminator_hidden": 7, "refresh_every": 2}
 
 
@@ -56,23 +59,18 @@ def photos(tmp_path):
     return tmp_path
 
 
-def small(weights, **options):
-    return ImageOptions(backbone="test_resnet", weights=weights, size=32, views=2, device="cpu", **options)
-
-
-def adapt(photos, weights, out="run", method="ba3us", source="s", target="t", options=None, **more):
-    image_options = {k: more.pop(k) for k in [*more] if k in ImageOptions.__dataclass_fields__}
-    return adapt_images(
-        photos / source,
-        photos / target,
-        photos / out,
-        method=method,
-        steps=4,
-        options=SMALL | (options or {}) if method == "ba3us" else options,
-        images=small(weights, **image_options),
-        threads=1,
-        **more,
+def run(
+    photos, weights, out="run", source="s", target="t", options=None, overwrite=False, resume=False, hooks=(), **fields
+):
+    fields = {"backbone": "test_resnet", "weights": str(weights), "size": 32, "train": "tail", "threads": 1} | fields
+    fields |= {"views": 2} if "views" not in fields and fields["train"] not in ("all", "head") else {}
+    spec = Spec(
+        source=str(photos / source),
+        target=str(photos / target),
+        options={"steps": 4} | (SMALL if options is None else options),
+        **fields,
     )
+    return adapt(spec, photos / out, overwrite=overwrite, resume=resume, hooks=hooks)
 
 
 def table(path):
@@ -82,19 +80,18 @@ def table(path):
 
 @pytest.mark.parametrize("train", ["tail", "head", "all"])
 def test_a_run_and_predictions_from_it(photos, weights, train):
-    summary = adapt(photos, weights, train=train)
-    run = photos / "run"
-    assert sorted(p.name for p in run.iterdir()) == FILES  # nothing was skipped, no state is left
+    summary = run(photos, weights, train=train).summary()
+    folder = photos / "run"
+    assert sorted(p.name for p in folder.iterdir()) == FILES  # nothing was skipped, no state is left
     assert [p.name for p in photos.iterdir() if p.name.startswith(".")] == []
     assert summary["source_rows"] == 12 and summary["target_rows"] == 5 and summary["skipped"] == 0
     assert [row["class"] for row in summary["classes"]] == ["blue", "green", "red"]
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    assert config["images"]["train"] == train and config["images"]["size"] == 32
-    lines = table(run / "predictions.csv")
+    config = yaml.safe_load((folder / "spec.yaml").read_text())
+    assert config["train"] == train and config["size"] == 32
+    lines = table(folder / "predictions.csv")
     assert [line["path"] for line in lines] == [f"heap{i % 2}/{i}.png" for i in (0, 2, 4, 1, 3)]
-    assert is_image_run(run) and not is_image_run(photos)
 
-    again = predict_images(run, photos / "t", photos / "out.csv")
+    again = predict(folder, photos / "t", photos / "out.csv")
     assert again["rows"] == 5 and again["skipped"] == 0
     more = table(photos / "out.csv")
     assert [line["class"] for line in more] == [line["class"] for line in lines]
@@ -106,9 +103,9 @@ def test_a_run_and_predictions_from_it(photos, weights, train):
 
 
 def test_the_model_file_holds_everything(photos, weights):
-    adapt(photos, weights, train="layer4", activations="float32")
-    model, about = ImageModel.load(photos / "run" / "model.safetensors")
-    assert about == {"classes": ["blue", "green", "red"]} and model.front is not None
+    run(photos, weights, train="layer4")
+    model = Model.load(photos / "run" / "model.safetensors")
+    assert model.blueprint.classes == ["blue", "green", "red"] and model.front is not None
     original = timm.create_model("test_resnet")
     original.load_state_dict(load_file(weights))
     assert torch.equal(model.front.state_dict()["0.weight"], original.conv1[0].weight)
@@ -117,9 +114,9 @@ def test_the_model_file_holds_everything(photos, weights):
 @pytest.mark.parametrize("method", ["sspda", "pada", "cdan+transnorm"])
 def test_other_methods(photos, weights, method):
     options = {"batch_size": 4, "permutations": 3} if method == "sspda" else {"batch_size": 4, "bottleneck": 5}
-    summary = adapt(photos, weights, method=method, options=options, ten_crop=True)
-    assert summary["method"] == method
-    assert predict_images(photos / "run", photos / "t", photos / "out.csv")["rows"] == 5
+    done = run(photos, weights, method=method, options=options, ten_crop=True)
+    assert done.spec.method == method
+    assert predict(photos / "run", photos / "t", photos / "out.csv")["rows"] == 5
 
 
 def test_list_files(photos, weights):
@@ -129,60 +126,94 @@ def test_list_files(photos, weights):
     (photos / "lists" / "t.txt").write_text("\n".join(f"t/heap{i % 2}/{i}.png 77" for i in range(5)))
     (photos / "names.txt").write_text("azure\nlime\nscarlet\n")
     summary = adapt(
-        photos, weights, source="lists/s.txt", target="lists/t.txt", root=photos, classes=photos / "names.txt"
-    )
+        photos,
+        weights,
+        source="lists/s.txt",
+        target="lists/t.txt",
+        root=str(photos),
+        classes=str(photos / "names.txt"),
+    ).summary()
     assert [row["class"] for row in summary["classes"]] == ["azure", "lime", "scarlet"]
-    mixed = adapt(photos, weights, out="mixed", source="lists/s.txt", root=photos)  # a list and a folder
+    mixed = run(photos, weights, out="mixed", source="lists/s.txt", root=str(photos)).summary()
     assert mixed["target_rows"] == 5 and mixed["classes"][0]["class"] == "blue"
 
 
 def test_the_same_run_twice(photos, weights):
     for out in ("a", "b"):
-        adapt(photos, weights, out=out)
+        run(photos, weights, out=out)
     a, b = ((photos / out / "model.safetensors").read_bytes() for out in ("a", "b"))
     assert a == b
     with pytest.raises(UserError, match="There is a run in"):
-        adapt(photos, weights, out="a")
-    adapt(photos, weights, out="a", overwrite=True, seed=1)
+        run(photos, weights, out="a")
+    run(photos, weights, out="a", overwrite=True, seed=1)
     assert (photos / "a" / "model.safetensors").read_bytes() != a
 
 
-@pytest.mark.parametrize("train", ["tail", "all"])
-def test_interrupted_and_resumed(photos, weights, train, monkeypatch):
-    adapt(photos, weights, out="whole", train=train)
+class Stop(Hook):
+    """Breaks off after an update."""
 
-    class Stop(Hook):
-        def on_step(self, trainer, step):
-            if step.number == 2:
-                raise KeyboardInterrupt
+    def on_step(self, trainer, step):
+        if step.number == 2:
+            raise KeyboardInterrupt
 
-    made = Trainer.__init__
-    monkeypatch.setattr(
-        Trainer, "__init__", lambda self, *a, hooks=(), **k: made(self, *a, hooks=[*hooks, Stop()], **k)
-    )
+
+@pytest.mark.parametrize("train", ["head", "tail", "all"])
+def test_interrupted_and_resumed(photos, weights, train):
+    run(photos, weights, out="whole", train=train)
     with pytest.raises(KeyboardInterrupt):
-        adapt(photos, weights, out="cut", train=train)
-    assert not (photos / "cut").exists() and len(list(photos.glob(".cut.*.state"))) == 1
-    monkeypatch.setattr(Trainer, "__init__", made)
-    other = adapt(photos, weights, out="other", train=train, seed=3, resume=True)
-    assert not other["resumed"]  # another run
-    summary = adapt(photos, weights, out="cut", train=train, resume=True)
-    assert summary["resumed"] and not list(photos.glob(".cut.*.state"))
-    assert table(photos / "cut" / "history.csv") == table(photos / "whole" / "history.csv")
-    same = [(photos / out / "model.safetensors").read_bytes() for out in ("whole", "cut")]
-    assert same[0] == same[1]
+        run(photos, weights, out="cut", train=train, hooks=[Stop()])
+    assert [p.name for p in (photos / "cut").iterdir()] == ["checkpoints"]
+    done = run(photos, weights, out="cut", train=train, resume=True)
+    assert done.about["resumed"] and sorted(p.name for p in (photos / "cut").iterdir()) == FILES
+    for name in FILES[:-1]:
+        assert (photos / "cut" / name).read_bytes() == (photos / "whole" / name).read_bytes()
+
+
+def test_only_the_very_same_images_and_weights_are_resumed(photos, weights):
+    with pytest.raises(KeyboardInterrupt):
+        run(photos, weights, hooks=[Stop()])
+    state, before = load_file(weights), weights.read_bytes()
+
+    def refused(**fields):
+        with pytest.raises(UserError, match="of another run"):
+            run(photos, weights, resume=True, **fields)
+
+    refused(size=40)
+    refused(train="layer4")
+    save_file({name: x * 1.01 if x.is_floating_point() else x for name, x in state.items()}, weights)
+    refused()  # other weights under the same name
+    weights.write_bytes(before)
+    one, other = photos / "s" / "red" / "0.png", photos / "s" / "blue" / "9.png"
+    one.rename(other)
+    refused()  # another label
+    other.rename(one)
+    draw(photos / "t" / "heap0" / "0.png", COLOURS[2], 7)
+    refused()  # another image
 
 
 def test_precision_and_compile(photos, weights, monkeypatch):
     compiled = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compiled.append(self))
-    adapt(photos, weights, out="a", precision="bfloat16", compile=True)
+    run(photos, weights, out="a", precision="bfloat16", compile=True)
     assert len(compiled) == 1
-    adapt(photos, weights, out="b")
+    run(photos, weights, out="b")
     assert table(photos / "a" / "history.csv") != table(photos / "b" / "history.csv")
-    for wrong in ({"precision": "int8"}, {"device": "tpu"}, {"size": 3}, {"views": 0}):
-        with pytest.raises(UserError, match=str(next(iter(wrong.values())))):
-            ImageOptions(**wrong)
+
+
+def test_the_default_on_a_cpu_is_the_head_on_vectors_that_embed_makes(photos, weights):
+    done = run(photos, weights, train=None)
+    assert done.about["trained"] == "head"
+    assert "--train tail" in done.notes[0] and "--train all" in done.notes[0]
+    shown = ("--backbone", "test_resnet", "--weights", weights, "--out")
+    assert command("embed", photos / "s", *shown, photos / "s.npz").exit_code == 0
+    assert command("embed", photos / "t", *shown, photos / "t.npz", "--unlabelled").exit_code == 0
+    whole = run(photos, weights, out="own", train=None, size=None)  # embed takes the backbone's own size
+    spec = Spec(source=str(photos / "s.npz"), target=str(photos / "t.npz"), options={"steps": 4} | SMALL, threads=1)
+    features = adapt(spec, photos / "features")
+    assert torch.equal(
+        features.model.module.network.classifier.weight, whole.model.module.network.classifier.weight
+    )
+    assert features.history.equals(whole.history)
 
 
 # --- bad input ----------------------------------------------------------------------------------------------
@@ -215,15 +246,14 @@ def spoil(folder):
 def test_bad_files_are_listed_and_the_run_goes_on(photos, weights):
     left_out = spoil(photos / "s" / "red")
     spoil(photos / "t" / "heap0")
-    summary = adapt(photos, weights, train="head")
+    summary = run(photos, weights, train="head").summary()
     listed = table(photos / "run" / "skipped.csv")
     assert summary["skipped"] == len(listed) == 2 * len(left_out)
-    assert summary["skipped_file"] == str(photos / "run" / "skipped.csv")
     assert {row["path"] for row in listed if row["domain"] == "source"} == {f"red/{n}" for n in left_out}
     assert {row["path"] for row in listed if row["domain"] == "target"} == {f"heap0/{n}" for n in left_out}
     assert all(row["reason"] for row in listed)
     assert summary["source_rows"] == 12 + 6 and summary["target_rows"] == 5 + 6
-    again = predict_images(photos / "run", photos / "t", photos / "out.csv")
+    again = predict(photos / "run", photos / "t", photos / "out.csv")
     assert again["rows"] == 11 and len(table(photos / "out.skipped.csv")) == again["skipped"] == 6
 
 
@@ -231,7 +261,7 @@ def test_a_class_without_a_readable_image_is_left_out(photos, weights):
     for path in (photos / "s" / "green").iterdir():
         path.write_text("no image")
     (photos / "s" / "empty").mkdir()
-    summary = adapt(photos, weights, train="head")
+    summary = run(photos, weights, train="head").summary()
     assert [row["class"] for row in summary["classes"]] == ["blue", "red"]
     reasons = {row["path"]: row["reason"] for row in table(photos / "run" / "skipped.csv")}
     assert reasons["green"] == "a class none of whose images can be read"
@@ -239,7 +269,7 @@ def test_a_class_without_a_readable_image_is_left_out(photos, weights):
     for path in (photos / "s" / "red").iterdir():
         path.write_text("no image")
     with pytest.raises(UserError, match="has 1 class with images: give at least two"):
-        adapt(photos, weights, out="other", train="head")
+        run(photos, weights, out="other", train="head")
 
 
 def test_classes_that_differ_in_case_are_two(photos, weights):
@@ -247,39 +277,38 @@ def test_classes_that_differ_in_case_are_two(photos, weights):
     if len(list((photos / "s").iterdir())) < 4:
         pytest.skip("this file system takes Red for red")
     draw(photos / "s" / "Red" / "x.png", COLOURS[0], 50)
-    summary = adapt(photos, weights, train="head")
+    summary = run(photos, weights, train="head").summary()
     assert [row["class"] for row in summary["classes"]] == ["Red", "blue", "green", "red"]
     assert summary["notes"] == ["The classes 'Red' and 'red' differ only in case: they are 2 classes."]
-    assert notes_on(["a", "b"]) == []
 
 
 def test_sources_without_labels_or_images(photos, weights):
     with pytest.raises(UserError, match="one subfolder per class"):
-        adapt(photos, weights, source="t/heap0")
+        run(photos, weights, source="t/heap0")
     draw(photos / "one" / "x" / "a.png", COLOURS[0], 0)
     with pytest.raises(UserError, match="has 1 class with images"):
-        adapt(photos, weights, source="one")
+        run(photos, weights, source="one")
     (photos / "none").mkdir()
     with pytest.raises(UserError, match="No image is in"):
-        adapt(photos, weights, target="none")
+        run(photos, weights, target="none")
     (photos / "none" / "a.jpg").touch()
     with pytest.raises(UserError, match="None of the 1 images"):
-        adapt(photos, weights, target="none")
+        run(photos, weights, target="none")
     with pytest.raises(UserError, match="no stage called 'layer9'"):
-        adapt(photos, weights, train="layer9")
+        run(photos, weights, train="layer9")
     assert not (photos / "run").exists()
 
 
 def test_wrong_runs(photos, weights):
-    with pytest.raises(UserError, match="no run on images"):
-        predict_images(photos, photos / "t", photos / "out.csv")
-    adapt(photos, weights, train="head")
+    with pytest.raises(UserError, match="There is no run in"):
+        predict(photos, photos / "t", photos / "out.csv")
+    run(photos, weights, train="head")
     with pytest.raises(UserError, match="holds features"):
-        predict_images(photos / "run", photos / "t.npz", photos / "out.csv")
+        predict(photos / "run", photos / "t.npz", photos / "out.csv")
     path = photos / "run" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match="it is damaged"):
-        predict_images(photos / "run", photos / "t", photos / "out.csv")
+        predict(photos / "run", photos / "t", photos / "out.csv")
     assert not (photos / "out.csv").exists()
 
 

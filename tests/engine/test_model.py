@@ -14,8 +14,11 @@ from safetensors.torch import load_file, save_file
 from ba3us import methods
 from ba3us.data import Target
 from ba3us.errors import UserError
-from ba3us.training import Blueprint, Model, RunConfig, fit
-from toys import CLASSES, WIDTH, blobs, options_for, same_state
+from ba3us.engine.build import Blueprint
+from ba3us.engine.model import Model, _digest
+from ba3us.engine.samples import Arrays, Images
+from ba3us.training import RunConfig
+from toys import CLASSES, WIDTH, blobs, fit, options_for, same_state
 
 ON_FEATURES = [e.name for e in methods.entries() if "pixels" not in e.info.needs]
 
@@ -24,7 +27,10 @@ def trained(name: str = "ba3us") -> tuple[Model, Target]:
     source, target, _ = blobs()
     options = options_for(name)
     result = fit(name, source, target, options=options, config=RunConfig(threads=1))
-    return Model(Blueprint.of(name, methods.get(name).config(**options), WIDTH, CLASSES), result.module), target
+    config = methods.get(name).config(**options)
+    blueprint = Blueprint.of(name, config, [*"abcd"], Arrays([WIDTH]))
+    assert len(blueprint.classes) == CLASSES
+    return Model(blueprint, result.module), target
 
 
 def logits(model: Model, target: Target) -> torch.Tensor:
@@ -34,9 +40,8 @@ def logits(model: Model, target: Target) -> torch.Tensor:
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_every_method_goes_through_a_file(name, tmp_path):
     model, target = trained(name)
-    model.save(tmp_path / "m.safetensors", {"classes": [1, 2]})
-    again, about = Model.load(tmp_path / "m.safetensors")
-    assert about == {"classes": [1, 2]}
+    model.save(tmp_path / "m.safetensors")
+    again = Model.load(tmp_path / "m.safetensors")
     assert dataclasses.asdict(again.blueprint) == dataclasses.asdict(model.blueprint)
     assert same_state(again.module.state_dict(), model.module.state_dict())
     tensors = [*again.module.parameters(), *again.module.buffers()]
@@ -59,14 +64,15 @@ def test_consuming_outputs_leaves_gradients_switched_on():
 
 def test_later_defaults_do_not_change_a_blueprint():
     config = methods.get("ba3us").config(beta=2.0)
-    blueprint = Blueprint.of("ba3us", config, 3, 2)
-    assert set(blueprint.options) == {f.name for f in dataclasses.fields(config)}
-    assert json.loads(json.dumps(blueprint.options)) == blueprint.options
+    for samples in (Arrays([3]), Images("resnet50", "0f", "tail", 224, [0.1] * 3, [0.2] * 3)):
+        blueprint = Blueprint.of("ba3us", config, ["a", 1], samples)
+        assert set(blueprint.options) == {f.name for f in dataclasses.fields(config)}
+        assert Blueprint.unpacked(json.loads(json.dumps(blueprint.packed()))) == blueprint
 
 
 def test_a_saved_model_has_the_permissions_of_any_new_file(tmp_path):
     model, _ = trained()
-    model.save(tmp_path / "m.safetensors", {})
+    model.save(tmp_path / "m.safetensors")
     (tmp_path / "plain").write_text("")
     assert os.stat(tmp_path / "m.safetensors").st_mode == os.stat(tmp_path / "plain").st_mode
 
@@ -78,7 +84,7 @@ def test_a_saved_model_has_the_permissions_of_any_new_file(tmp_path):
 def saved(tmp_path):
     model, _ = trained()
     path = tmp_path / "m.safetensors"
-    model.save(path, {"classes": [0]})
+    model.save(path)
     return path
 
 
@@ -90,7 +96,19 @@ def rewrite(path, change):
         header = json.loads(file.metadata()["ba3us"])
     state = load_file(path)
     change(header, state)
-    save_file(state, path, {"ba3us": json.dumps(header)})
+    text = json.dumps(header)
+    save_file(state, path, {"ba3us": text, "digest": _digest(text, state)})
+
+
+def test_any_changed_bit_is_noticed(saved):
+    """The length of the header, the header, its blanks and every tensor."""
+    whole, g = saved.read_bytes(), np.random.default_rng(0)
+    for at in g.choice(len(whole), 60, replace=False):
+        changed = bytearray(whole)
+        changed[at] ^= 1 << int(g.integers(8))
+        saved.write_bytes(changed)
+        with pytest.raises(UserError, match="damaged|no model of ba3us|Unknown"):
+            Model.load(saved)
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, -1])
@@ -103,14 +121,13 @@ def test_a_file_cut_short_is_a_sentence(saved, size):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda h, s: h["blueprint"].update(features=WIDTH + 1),
-        lambda h, s: h["blueprint"].update(features=10**15),  # nothing is allocated for it
+        lambda h, s: h["blueprint"]["arrays"].update(shape=[WIDTH + 1]),
+        lambda h, s: h["blueprint"]["arrays"].update(shape=[10**15]),  # nothing is allocated for it
         lambda h, s: h["blueprint"].update(classes="four"),
-        lambda h, s: h["blueprint"].update(extra=1),
+        lambda h, s: h["blueprint"]["arrays"].update(extra=1),
         lambda h, s: h["blueprint"].update(method=["ba3us"]),
         lambda h, s: h["blueprint"]["options"].update(discriminator_hidden=10**12),
         lambda h, s: h.pop("blueprint"),
-        lambda h, s: h.pop("about"),
         lambda h, s: s.pop("network.classifier.weight"),
         lambda h, s: s.update(more=torch.zeros(1)),
     ],
