@@ -20,9 +20,9 @@ import yaml
 
 from ba3us import __version__
 from ba3us.data import Target
-from ba3us.data.files import FeatureSet, read_features, read_labels
+from ba3us.data.files import FeatureSet, Origin, as_text, check_same_backbone, read_features, read_labels
 from ba3us.data.writing import check_new_file, check_new_folder, new_file, new_folder
-from ba3us.errors import UserError, require
+from ba3us.errors import require
 from ba3us.estimator import PartialAdapter
 from ba3us.selection import class_shares, present_classes
 from ba3us.training import Evaluation, Model
@@ -68,7 +68,7 @@ def adapt(
         check_new_folder(out, overwrite, is_run)
     found, given = _read(source), _read(target)
     y = _labels(found, Path(source), labels)
-    _check_backbones(found.backbone, given.backbone, target)
+    check_same_backbone(found.origin, given.origin, target)
     start = time.perf_counter()
     adapter = PartialAdapter(random_state=seed, **parameters).fit(found.features, y, given.features)
     seconds = time.perf_counter() - start
@@ -104,7 +104,7 @@ def predict(run: str | Path, data: str | Path, out: str | Path) -> dict[str, Any
         f"The model of {run} does not name its classes: it is damaged; adapt again.",
     )
     found = _read(data)
-    _check_backbones(about.get("backbone"), found.backbone, data)
+    check_same_backbone(Origin(about.get("backbone"), about.get("weights")), found.origin, data)
     shape, wanted = found.features.shape[1:], (model.blueprint.features,)
     require(shape == wanted, f"A sample of {data} has shape {shape}, of the run {wanted}: give the same kind.")
     domain = Target(found.features, name=f"data of {data}")
@@ -134,30 +134,8 @@ def _labels(found: FeatureSet, path: Path, file: str | Path | None) -> np.ndarra
     """The source's labels, as class names where the file has them."""
     if file is not None:
         require(found.labels is None, f"{path} has labels of its own: leave --labels out.")
-        return _text(read_labels(file), file)
-    if found.labels is None:
-        raise UserError(f"{path} has no labels: save them in it under 'labels', or give a file with --labels.")
-    names = found.class_names
-    if names is None or found.labels.dtype.kind not in "iu":
-        return _text(found.labels, path)
-    twice = {name for name in names if names.count(name) > 1}
-    require(not twice, f"{path} has two classes called {min(twice, default='')!r}: give each its own name.")
-    return np.array(names)[found.labels]
-
-
-def _text(labels: np.ndarray, path: str | Path) -> np.ndarray:
-    """Labels of bytes as text; all others as they are."""
-    try:
-        return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
-    except UnicodeDecodeError as error:
-        raise UserError(f"The labels of {path} are bytes that are no text: save them as strings.") from error
-
-
-def _check_backbones(source: str | None, other: str | None, path: str | Path) -> None:
-    require(
-        source is None or other is None or source == other,
-        f"The features of {path} are of {other!r}, the source's of {source!r}: use one backbone for both.",
-    )
+        return as_text(read_labels(file), file)
+    return found.named_labels(path)
 
 
 def is_run(path: Path) -> bool:
@@ -177,7 +155,8 @@ def _write_run(
 ) -> None:
     write_tables(folder, config, adapter.history_, presence)
     classes = adapter.classes_.tolist()
-    adapter.model_.save(folder / MODEL, {"classes": classes, "backbone": config["backbone"]})
+    about = {"classes": classes, "backbone": config["backbone"], "weights": config["weights"]}
+    adapter.model_.save(folder / MODEL, about)
     domain = Target(target.features)
     write_predictions(folder / "predictions.csv", adapter.model_, classes, domain, target.paths)
 
@@ -208,6 +187,7 @@ def _config(
         "target": {"file": str(target), "rows": len(given.features)},
         "features": blueprint.features,
         "backbone": found.backbone,
+        "weights": found.weights,
         "selected": {"phase": best.phase, "step": best.step, "mean_entropy": round(best.score, 6)},
         "options": blueprint.options,
     }

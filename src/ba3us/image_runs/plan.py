@@ -19,7 +19,6 @@ from ba3us.image_runs.opening import OpenedSource, OpenedTarget
 from ba3us.image_runs.options import PRECISIONS, ImageOptions
 from ba3us.methods.base import MethodConfig
 from ba3us.nn.backbones import Backbone
-from ba3us.nn.inference import for_inference
 from ba3us.runs import FORMAT
 from ba3us.training import ImageBlueprint, Result, RunConfig
 from ba3us.training.team import Team
@@ -70,9 +69,8 @@ class Plan:
         if front is None:
             return source, target
         kept: dict[str, Any] = {"cache_gb": c.cache_gb, "activations": c.activations, "progress": progress}
-        kept["batch_size"] = 8 if c.place == "cpu" else 64  # a CPU is fastest while a batch fits its caches
-        quick = for_inference(front, blueprint.size)
-        return FrozenSource(source, quick, **kept), FrozenTarget(target, quick, **kept)
+        kept["workers"] = c.workers
+        return FrozenSource(source, front, **kept), FrozenTarget(target, front, **kept)
 
     def run(self, state: Path) -> RunConfig:
         """How the loop is to run."""

@@ -16,7 +16,6 @@ from ba3us.data.image_domain import ImageTarget, Pixels
 from ba3us.nn import Frozen, Network
 from ba3us.nn.backbones import Backbone, create_backbone
 from ba3us.nn.depth import cut
-from ba3us.nn.inference import for_inference
 from ba3us.training.loop import TrainingStep
 from ba3us.training.model import Model
 
@@ -94,7 +93,7 @@ class ImageModel(Model):
         images = ImageTarget(pixels, b.size, b.mean, b.std, device=device, name=name)
         if self.front is None:
             return images
-        return FrozenTarget(images, for_inference(self.front, b.size), cache_gb=0, activations="float32")
+        return FrozenTarget(images, self.front, cache_gb=0, activations="float32")
 
     def outputs(self, domain: Target, batch_size: int = 32) -> Iterator[tuple[Tensor, Tensor]]:
         """Features and logits, batch by batch."""
