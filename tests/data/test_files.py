@@ -7,7 +7,14 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from ba3us.data.files import FeatureSet, check_writable, read_features, write_features
+from ba3us.data.files import (
+    FeatureSet,
+    Origin,
+    check_same_backbone,
+    check_writable,
+    read_features,
+    write_features,
+)
 from ba3us.errors import UserError
 
 
@@ -16,7 +23,7 @@ def content():
     features = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     names = ["mug", "fahrrad ü"]
     return FeatureSet(
-        features, np.array([0, 1, 1, 0, 1]), names, [f"a b/{i}.jpg" for i in range(5)], "resnet50"
+        features, np.array([0, 1, 1, 0, 1]), names, [f"a b/{i}.jpg" for i in range(5)], "resnet50", "0123"
     )
 
 
@@ -25,7 +32,8 @@ def test_round_trip(tmp_path, content):
     back = read_features(tmp_path / "f.npz")
     np.testing.assert_array_equal(back.features, content.features)
     np.testing.assert_array_equal(back.labels, content.labels)
-    assert (back.class_names, back.paths, back.backbone) == (content.class_names, content.paths, "resnet50")
+    assert (back.class_names, back.paths) == (content.class_names, content.paths)
+    assert back.origin == ("resnet50", "0123")
     assert [p.name for p in tmp_path.iterdir()] == ["f.npz"]
 
 
@@ -81,6 +89,53 @@ def test_wrong_content(tmp_path, arrays, message):
     np.savez(tmp_path / "f.npz", **arrays)
     with pytest.raises(UserError, match=message):
         read_features(tmp_path / "f.npz")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, bool, np.uint8])
+def test_labels_stored_otherwise_keep_their_names(tmp_path, dtype):
+    labels = np.array([0, 1, 1]).astype(dtype)
+    np.savez(
+        tmp_path / "f.npz", features=np.ones((3, 2)), labels=labels, class_names=np.array([b"mug", b"bike"])
+    )
+    found = read_features(tmp_path / "f.npz")
+    assert found.labels.dtype.kind in "iu" and found.class_names == ["mug", "bike"]
+    assert found.named_labels("f.npz").tolist() == ["mug", "bike", "bike"]
+
+
+@pytest.mark.parametrize("bad", [0.5, np.nan, np.inf, 1e30])
+def test_labels_that_name_no_class(tmp_path, bad):
+    np.savez(tmp_path / "f.npz", features=np.ones((2, 2)), labels=[0, bad], class_names=["mug", "bike"])
+    with pytest.raises(UserError, match=r"class names but a label .*give the number of a class"):
+        read_features(tmp_path / "f.npz")
+    np.savez(tmp_path / "f.npz", features=np.ones((2, 2)), labels=[0.0, 2.0], class_names=["mug", "bike"])
+    with pytest.raises(UserError, match="labels 0 … 2 but 2 class names"):
+        read_features(tmp_path / "f.npz")
+
+
+def test_named_labels():
+    x = np.ones((2, 3))
+    assert FeatureSet(x, np.array([3, 1])).named_labels("f").tolist() == [3, 1]
+    assert FeatureSet(x, np.array(["a", "b"]), ["c", "d"]).named_labels("f").tolist() == ["a", "b"]
+    assert FeatureSet(x, np.array(["ü".encode(), b"b"])).named_labels("f").tolist() == ["ü", "b"]
+    for content, message in (
+        (FeatureSet(x), "f has no labels"),
+        (FeatureSet(x, np.array([b"\xff", b"b"])), "bytes that are no text"),
+        (FeatureSet(x, np.array([0, 1]), ["mug", "mug"]), "two classes called 'mug'"),
+        (FeatureSet(x, np.array([0, -1]), ["mug", "bike"]), "labels -1 … 0 but 2 class names"),
+    ):
+        with pytest.raises(UserError, match=message):
+            content.named_labels("f")
+
+
+def test_features_of_other_backbones_or_weights_are_not_mixed():
+    ours = Origin("resnet50", "aa")
+    for other in (ours, Origin(), Origin("resnet50"), Origin(None, "aa")):
+        check_same_backbone(ours, other, "f.npz")
+        check_same_backbone(other, ours, "f.npz")
+    with pytest.raises(UserError, match=r"f\.npz are of 'vgg16', the source's of 'resnet50' with weights aa"):
+        check_same_backbone(ours, Origin("vgg16"), "f.npz")
+    with pytest.raises(UserError, match=r"are of 'resnet50' with weights bb, the source's of .* weights aa"):
+        check_same_backbone(ours, Origin("resnet50", "bb"), "f.npz")
 
 
 def test_damaged_files_give_one_sentence(tmp_path, content):

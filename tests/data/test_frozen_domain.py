@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from ba3us.data import store
+from ba3us.data import frozen_domain, store
 from ba3us.data.frozen_domain import FrozenSource, FrozenTarget
 from ba3us.errors import UserError
 from image_toys import MEAN, STD, image_domains
@@ -21,19 +22,31 @@ def own_cache(tmp_path, monkeypatch):
 
 
 class Front(nn.Module):
-    """A convolution with batch norm that counts the images it is shown."""
+    """A convolution with batch norm that notes the batches it is shown; no layer that could be fused."""
 
     def __init__(self, scale=1.0):
         super().__init__()
         torch.manual_seed(0)
-        self.conv, self.norm = nn.Conv2d(3, 5, 4, stride=4), nn.BatchNorm2d(5)
+        self.weight, self.norm = nn.Parameter(0.2 * torch.randn(5, 3, 4, 4)), nn.BatchNorm2d(5)
         nn.init.constant_(self.norm.weight, scale)
-        self.images = 0
+        self.batches, self.threads = [], []
+
+    @property
+    def images(self):
+        return sum(self.batches)
 
     def forward(self, x):
         assert not self.training and not torch.is_grad_enabled()
-        self.images += len(x)
-        return self.norm(self.conv(x))
+        self.batches.append(len(x))
+        self.threads.append(torch.get_num_threads())
+        return self.norm(F.conv2d(x, self.weight, stride=4))
+
+
+class Pooled(nn.Module):
+    """The mean of each channel: a vector."""
+
+    def forward(self, x):
+        return x.mean((2, 3))
 
 
 def test_activations_are_those_of_the_front():
@@ -100,14 +113,64 @@ def test_endless_views_and_ten_crops_are_computed_when_asked_for():
 
 
 def test_vectors():
-    class Pooled(nn.Module):
-        def forward(self, x):
-            return x.mean((2, 3))
-
-    frozen = FrozenTarget(image_domains()[1], Pooled(), activations="float32")
-    assert frozen.shape == (3,)
+    frozen = FrozenTarget(image_domains()[1], Pooled())
+    assert frozen.shape == (3,) and frozen._store.dtype == np.float32  # not halved, as maps are
     colour = frozen.images.pixels.array[:, 2:34, 2:34].mean((1, 2)) / 255
     np.testing.assert_allclose(frozen.batch(slice(0, 7)), (colour - MEAN) / STD, atol=1e-5)
+    np.testing.assert_array_equal(frozen.centres(), frozen.batch(slice(0, 7)))
+
+
+@pytest.mark.parametrize("cache_gb", [0, 1])
+def test_the_number_of_workers_does_not_matter(cache_gb, monkeypatch, tmp_path):
+    seen = []
+    for workers in (1, 2, 5):
+        monkeypatch.setenv("BA3US_CACHE", str(tmp_path / f"cache{workers}"))
+        domain = image_domains(views=2)[0]
+        frozen = FrozenTarget(domain, Front(), workers=workers, batch_size=4, cache_gb=cache_gb)
+        draws = np.arange(12)
+        seen.append(torch.cat([frozen.batch(slice(0, 12)), frozen.training_batch(draws, draws)]))
+    assert torch.equal(seen[0], seen[1]) and torch.equal(seen[0], seen[2])
+
+
+def test_torch_computes_with_few_threads_in_each_worker_and_is_given_them_back(monkeypatch):
+    monkeypatch.setattr(frozen_domain, "cores", lambda: 4)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        front = FrozenTarget(image_domains()[0], Front(), workers=2, batch_size=4).front
+        assert front.images == 1 + 12 and front.threads == [3] + [2] * (len(front.batches) - 1)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_no_views_are_the_centre():
+    domain = image_domains(views=0)[1]
+    frozen = FrozenTarget(domain, Front())
+    assert not domain.varies and not frozen.varies and frozen.front.images == 1 + 7
+    rows, draws = np.array([4, 2, 4]), np.arange(3)
+    for one in (domain, frozen):
+        assert torch.equal(one.training_batch(rows, draws), one.batch(rows))
+        out = torch.empty((3, *one.shape), dtype=torch.float64)
+        one.copy_rows(torch.from_numpy(rows), out)
+        assert torch.equal(out, one.batch(rows, torch.float64))
+    assert image_domains(views=1)[1].varies and image_domains()[1].varies
+
+
+def test_convolutions_of_other_strides_are_other_fronts():
+    """What a front computes on a CPU has its layers fused: they must not be told apart by weights alone."""
+    pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    conv = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1, stride=2), nn.ReLU(), pooled)
+    first = FrozenTarget(image_domains()[1], conv).centres()
+    conv[0].stride = (1, 1)
+    assert np.abs(FrozenTarget(image_domains()[1], conv).centres() - first).max() > 1e-4
+
+
+def test_precision_is_part_of_what_is_kept():
+    exact = FrozenTarget(image_domains()[1], Front()).batch(slice(0, 7))
+    rounded = FrozenTarget(image_domains()[1], Front(), precision="bfloat16").batch(slice(0, 7))
+    assert not torch.equal(exact, rounded)
+    torch.testing.assert_close(exact, rounded, rtol=0.05, atol=0.05)
 
 
 def test_reads_ahead_only_what_is_not_kept(monkeypatch):
@@ -124,7 +187,14 @@ def test_refusals():
     domain = image_domains()[1]
     with pytest.raises(UserError, match="'int8': choose float16 or float32"):
         FrozenTarget(domain, Front(), activations="int8")
-    with pytest.raises(UserError, match="cache_gb is -1"):
-        FrozenTarget(domain, Front(), cache_gb=-1)
+    for options, message in (
+        ({"cache_gb": -1}, "cache_gb is -1"),
+        ({"cache_gb": float("inf")}, "cache_gb is inf"),
+        ({"precision": "half"}, "Unknown precision 'half'"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"workers": -1}, "workers is -1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            FrozenTarget(domain, Front(), **options)
     with pytest.raises(UserError, match="keep them as float32"):
         FrozenTarget(domain, Front(1e6))

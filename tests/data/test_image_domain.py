@@ -102,8 +102,10 @@ def test_refusals():
     pixels = PixelArray(coloured(np.zeros(2, dtype=int)))
     with pytest.raises(UserError, match="crops of side 40"):
         ImageTarget(pixels, 40, MEAN, STD)
-    with pytest.raises(UserError, match="views is 0"):
-        ImageTarget(pixels, SIZE, MEAN, STD, views=0)
+    with pytest.raises(UserError, match="views is -1"):
+        ImageTarget(pixels, SIZE, MEAN, STD, views=-1)
+    with pytest.raises(UserError, match="device 'nowhere'"):
+        ImageTarget(pixels, SIZE, MEAN, STD, device="nowhere")
     with pytest.raises(UserError, match="target is empty"):
         ImageTarget(PixelArray(pixels.array[:0]), SIZE, MEAN, STD)
     with pytest.raises(UserError, match=r"give squares"):

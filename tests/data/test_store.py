@@ -78,6 +78,15 @@ def test_without_a_budget_nothing_is_written(tmp_path):
     assert not (tmp_path / "none").exists() and store.was_seen(KEYS[0])
 
 
+def test_without_a_budget_nothing_is_thrown_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(stores, "_IDLE_SECONDS", -1)
+    make(tmp_path).add(KEYS[:3], rows([0, 1, 2]))
+    before = sorted(tmp_path.rglob("*"))
+    none = make(tmp_path, budget=0)
+    assert none.make_room(1) == 0 and none.add(KEYS[3:4], rows([3])) == 0
+    assert not none.read(KEYS[:3])[1].any() and sorted(tmp_path.rglob("*")) == before
+
+
 def test_place_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"can't be made .*BA3US_CACHE"):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from ba3us.data.decoding import decode
+from ba3us.data.image_domain import ImageTarget, PixelArray
 from ba3us.errors import UserError
 
 timm = pytest.importorskip("timm", reason="needs the vision extra")
@@ -165,14 +169,50 @@ IMAGENET = {
 
 
 def test_real_photos_get_their_imagenet_class(lite0, photos):
-    from ba3us.data.decoding import decode
-    from ba3us.embedding import prepared
-
     found = []
     for name, number in IMAGENET.items():
         files = sorted((photos / "caltech101_outliers" / name).iterdir())[:2]
-        pixels = torch.stack([torch.from_numpy(decode(file, 256)) for file in files])
         with torch.inference_mode():
-            logits = lite0.classifier(lite0.module.eval()(prepared(pixels, lite0)))
-        found += (logits.argmax(1) == number).tolist()
+            found += (lite0.classifier(seen(lite0, files)).argmax(1) == number).tolist()
     assert sum(found) / len(found) >= 0.85
+
+
+def seen(backbone, files):
+    """Features of the centre of some files."""
+    pixels = PixelArray(np.stack([decode(file, backbone.side) for file in files]))
+    images = ImageTarget(pixels, backbone.size, backbone.mean, backbone.std)
+    return backbone.module.eval()(images.batch(slice(0, len(files))))
+
+
+@pytest.mark.parametrize("domain", ["webcam10", "amazon10"])
+def test_the_original_resnet50_on_real_photos(photos, domain):
+    """Its features are those of an independent run of these weights, and its classifier knows backpacks."""
+    backbone = create_backbone("resnet50_v1", photos / "weights" / "resnet50_v1_imagenet.safetensors")
+    listed = (photos / "lists" / f"{domain}.txt").read_text().splitlines()[:3]
+    with np.load(photos / "resnet50" / f"{domain}.npz") as file:
+        wanted = torch.from_numpy(file["features"][:3]).float()
+    with torch.inference_mode():
+        got = seen(backbone, [photos / line.rpartition(" ")[0] for line in listed])
+        assert (backbone.classifier(got).argmax(1) == 414).sum() >= 2
+    torch.testing.assert_close(got, wanted, rtol=2e-3, atol=4e-3)
+
+
+def test_the_original_resnet50_strides_early():
+    backbone = create_backbone("resnet50_v1", pretrained=False)
+    strides = {n: m.stride for n, m in backbone.module.named_modules() if n.startswith("layer3.0.conv")}
+    assert strides == {"layer3.0.conv1": (2, 2), "layer3.0.conv2": (1, 1), "layer3.0.conv3": (1, 1)}
+    assert backbone.mean == (0.485020, 0.457957, 0.407604) and backbone.std == (1 / 255,) * 3
+    assert create_backbone("resnet50", pretrained=False).module.layer3[0].conv1.stride == (1, 1)
+    with pytest.raises(UserError, match=r"'resnet50_v1' can't be fetched: .*--weights FILE"):
+        create_backbone("resnet50_v1")
+
+
+def test_the_digest_is_that_of_the_weights(tmp_path, small_state):
+    path = tmp_path / "w.safetensors"
+    save_file(small_state, path)
+    first, again = create_backbone(SMALL, path), create_backbone(SMALL, path)
+    assert len(first.digest) == 16 and first.digest == again.digest
+    with torch.no_grad():
+        next(again.module.parameters()).view(-1)[0] += 1e-3
+    assert again.digest == first.digest  # of what it was when first asked
+    assert dataclasses.replace(again).digest != first.digest

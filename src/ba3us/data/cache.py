@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable
@@ -20,7 +21,7 @@ from ba3us.data.images import ImageList, Skipped
 from ba3us.data.store import KEY_BYTES, Store, cache_folder
 from ba3us.errors import UserError, require
 
-GIGABYTE = 10**9
+_GIGABYTE = 10**9
 DEFAULT_GIGABYTES = 10.0
 _DECODER = 1  # part of every key: to be raised when decode() gives other pixels than before
 _MOST_WAITING = 1024  # images decoded ahead that nobody has asked for yet
@@ -36,7 +37,7 @@ class Readable:
 
 
 class CachedPixels:
-    """Squares of images, uint8 [n, side, side, 3]: from the cache, or else decoded by threads.
+    """Squares of images, uint8 [n, side, side, 3]: from the cache, or else decoded; many may read at once.
 
     Parameters
     ----------
@@ -54,8 +55,9 @@ class CachedPixels:
 
     def __init__(self, images: ImageList, keys: list[bytes], side: int, store: Store, workers: int) -> None:
         self.images, self.keys, self.side = images, keys, side
-        self._store, self._workers = store, workers
-        self._pool: ThreadPoolExecutor | None = None
+        self._store = store
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # decode() deals with what they warn of
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ba3us-decode")
         self._waiting: dict[int, Future[np.ndarray]] = {}
 
     def __len__(self) -> int:
@@ -100,9 +102,6 @@ class CachedPixels:
                 self._waiting[row] = self._start(row)
 
     def _start(self, row: int) -> Future[np.ndarray]:
-        if self._pool is None:
-            warnings.filterwarnings("ignore", module=r"PIL\.")  # decode() deals with what they warn of
-            self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="ba3us-decode")
         return self._pool.submit(decode, self.images.file(row), self.side)
 
 
@@ -133,12 +132,9 @@ def open_images(
     progress : bool
         Show a bar.
     """
-    require(cache_gb >= 0, f"cache_gb is {cache_gb}: give 0 or more.")
-    require(workers is None or workers > 0, f"workers is {workers}: give at least 1.")
-    workers = workers or min(cores(), 16)
+    budget, workers = budget_of(cache_gb), worker_count(workers)
     keys = [identity(images.file(row), side) for row in range(len(images))]
-    kind = cache_folder() / "pixels"
-    store = Store(kind, (side, side, 3), np.uint8, int(cache_gb * GIGABYTE), keys)
+    store = Store(cache_folder() / "pixels", (side, side, 3), np.uint8, budget, keys)
     reasons: dict[int, str] = {}
     with bar(title, progress) as shown:
         task = shown.add_task("", total=len(images))
@@ -211,6 +207,18 @@ def bar(title: str, show: bool) -> Progress:
     """A progress bar on the standard error."""
     columns = (TextColumn(title, markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), disable=not show)
+
+
+def budget_of(cache_gb: float) -> int:
+    """What a cache may hold, in bytes."""
+    require(0 <= cache_gb < math.inf, f"cache_gb is {cache_gb}: give 0 or more.")
+    return int(cache_gb * _GIGABYTE)
+
+
+def worker_count(workers: int | None) -> int:
+    """How many threads to use: as asked for, else one per core, at most 16."""
+    require(workers is None or workers > 0, f"workers is {workers}: give at least 1.")
+    return workers or min(cores(), 16)
 
 
 def cores() -> int:

@@ -29,7 +29,8 @@ class Target:
     """
 
     prefetches: ClassVar[bool] = False  # whether it is worth telling `expect` of the next rows
-    varies: ClassVar[bool] = False  # whether `training_batch` shows a row otherwise each time
+    varies: bool = False  # whether `training_batch` shows a row otherwise each time
+    _x: Any = None  # Tensor or Mapped; domains that make their rows when asked have none
 
     def __init__(self, x: Any, *, views: Any = None, name: str = "target") -> None:
         self.name = name
@@ -61,7 +62,7 @@ class Target:
         if isinstance(self._x, Tensor) and self._x.dtype == out.dtype:
             torch.index_select(self._x, 0, indices, out=out)
         else:
-            out.copy_(_rows(self._x, indices.numpy(), out.dtype))
+            out.copy_(self.batch(indices.numpy(), out.dtype))
 
     def expect(self, indices: Any) -> None:
         """These rows will be asked for next; a domain that `prefetches` may begin to read them."""
@@ -113,14 +114,13 @@ def _samples(x: Any, name: str) -> Tensor | Mapped:
     """Check an array of samples; a tensor if it is in memory, else its memory-mapped rows."""
     if isinstance(x, Tensor):
         x = (x.float() if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()
-    array = x if isinstance(x, np.ndarray) else np.asarray(x)
+    try:
+        array = x if isinstance(x, np.ndarray) else np.asarray(x)
+    except ValueError as error:
+        raise UserError(f"The {name} has rows of different lengths: give an array of samples.") from error
     require(array.ndim >= 2, f"The {name} has shape {array.shape}: give an array of samples [n, features].")
     require(len(array) > 0, f"The {name} is empty: give at least one sample.")
-    require(
-        array.dtype.kind in "fiub",
-        f"The {name} holds values of type {array.dtype}: give an array of numbers.",
-    )
-    check_finite(array, name)
+    check_numbers(array, name)
     if isinstance(array, np.memmap):
         return Mapped(array)
     if array.dtype.kind in "iub" and array.dtype != np.uint8:
@@ -128,22 +128,32 @@ def _samples(x: Any, name: str) -> Tensor | Mapped:
     return _tensor(array)
 
 
-def check_finite(array: np.ndarray, name: str) -> None:
-    """Name the first row of `array` that holds NaN or an infinity, if there is one."""
+def check_numbers(array: np.ndarray, name: str) -> None:
+    """Real numbers that float32 can hold; else the first row with another is named."""
+    require(
+        array.dtype.kind in "fiub" and array.dtype.itemsize <= 8,
+        f"The {name} holds values of type {array.dtype}: give an array of numbers, float64 at most.",
+    )
     if array.dtype.kind != "f":
         return
+    most = np.finfo(np.float32).max
     step = max(1, _CHUNK_VALUES // max(1, int(np.prod(array.shape[1:]))))
     for start in range(0, len(array), step):
-        chunk = array[start : start + step]
-        # a float64 sum is finite exactly when every (not astronomically large) value is
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = np.sum(chunk, dtype=np.float64)
-        if not np.isfinite(total) and not np.isfinite(chunk).all():
-            row = start + int(np.flatnonzero(~np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1))[0])
-            raise UserError(
-                f"The {name} has NaN or infinite values (first in row {row}): drop or fill such rows."
-            )
+        chunk = array[start : start + step].reshape(-1, int(np.prod(array.shape[1:])))
+        chunk = chunk if chunk.dtype.itemsize > 2 else chunk.astype(np.float32)  # NumPy compares halves slowly
+        if chunk.size and not (chunk.min() >= -most and chunk.max() <= most):  # also if one is NaN
+            row, column = np.argwhere(~(np.abs(chunk) <= most))[0]
+            _refuse(chunk[row, column], start + int(row), name)
         let_go(array)
+
+
+def _refuse(value: np.floating, row: int, name: str) -> None:
+    if np.isfinite(value):
+        raise UserError(
+            f"The {name} has values beyond what float32 holds (first in row {row}: {value:g}): scale the "
+            f"features, for example to deviation 1."
+        )
+    raise UserError(f"The {name} has NaN or infinite values (first in row {row}): drop or fill such rows.")
 
 
 def _rows(x: Tensor | Mapped, indices: Any, dtype: torch.dtype) -> Tensor:

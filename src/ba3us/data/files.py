@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +28,8 @@ class FeatureSet:
         Names by integer label.
     paths : list of str or None
         Where each sample came from.
-    backbone : str or None
-        What made the features.
+    backbone, weights : str or None
+        What made the features: the backbone's name, and a digest of its weights.
     """
 
     features: np.ndarray
@@ -36,6 +37,51 @@ class FeatureSet:
     class_names: list[str] | None = None
     paths: list[str] | None = None
     backbone: str | None = None
+    weights: str | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """What made the features."""
+        return Origin(self.backbone, self.weights)
+
+    def named_labels(self, path: str | Path) -> np.ndarray:
+        """The label of each row: its class name where there are names, else as stored, bytes as text."""
+        if self.labels is None:
+            raise UserError(
+                f"{path} has no labels: save them in it under 'labels', or give a file with --labels."
+            )
+        names = self.class_names
+        if names is None or self.labels.dtype.kind not in "iu":
+            return as_text(self.labels, path)
+        _check_class_names(self, path)
+        twice = [name for name in names if names.count(name) > 1]
+        require(not twice, f"{path} has two classes called {''.join(twice[:1])!r}: give each its own name.")
+        return np.array(names)[self.labels]
+
+
+class Origin(NamedTuple):
+    """What made features: a backbone's name and a digest of its weights, as far as they are known."""
+
+    backbone: str | None = None
+    weights: str | None = None
+
+
+def check_same_backbone(source: Origin, other: Origin, path: str | Path) -> None:
+    """Refuse the features of `path` if they are known to be of another backbone or other weights."""
+    for one, two in zip(source, other):
+        require(
+            one is None or two is None or one == two,
+            f"The features of {path} are of {_words(other)}, the source's of {_words(source)}: "
+            f"use one backbone with the same weights for both.",
+        )
+
+
+def as_text(labels: np.ndarray, path: str | Path) -> np.ndarray:
+    """Labels of bytes as text; all others as they are."""
+    try:
+        return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
+    except UnicodeDecodeError as error:
+        raise UserError(f"The labels of {path} are bytes that are no text: save them as strings.") from error
 
 
 def read_features(path: str | Path) -> FeatureSet:
@@ -74,8 +120,9 @@ def write_features(path: str | Path, content: FeatureSet) -> None:
         arrays["class_names"] = np.array(content.class_names, dtype=np.str_)
     if content.paths is not None:
         arrays["paths"] = np.array(content.paths, dtype=np.str_)
-    if content.backbone is not None:
-        arrays["backbone"] = np.array(content.backbone)
+    for key, text in content.origin._asdict().items():
+        if text is not None:
+            arrays[key] = np.array(text)
     with new_file(path) as part, open(part, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
 
@@ -98,13 +145,18 @@ def _read_npz(path: Path) -> FeatureSet:
         def optional(key: str) -> np.ndarray | None:
             return file[key] if key in file.files else None
 
-        names, paths, backbone = (optional(key) for key in ("class_names", "paths", "backbone"))
+        def texts(key: str) -> list[str] | None:
+            found = optional(key)
+            return None if found is None else [str(text) for text in as_text(np.atleast_1d(found), path)]
+
+        labels, names = optional("labels"), texts("class_names")
         return FeatureSet(
             file["features"],
-            labels=optional("labels"),
-            class_names=None if names is None else [str(name) for name in np.atleast_1d(names)],
-            paths=None if paths is None else [str(name) for name in np.atleast_1d(paths)],
-            backbone=None if backbone is None else str(backbone),
+            labels=labels if labels is None or names is None else _whole_numbers(labels, path),
+            class_names=names,
+            paths=texts("paths"),
+            backbone=next(iter(texts("backbone") or ()), None),
+            weights=next(iter(texts("weights") or ()), None),
         )
 
 
@@ -141,7 +193,24 @@ def _check(content: FeatureSet, path: Path) -> None:
     _check_class_names(content, path)
 
 
-def _check_class_names(content: FeatureSet, path: Path) -> None:
+def _whole_numbers(labels: np.ndarray, path: Path) -> np.ndarray:
+    """Labels that point to class names as integers, also where they were stored as floats."""
+    if labels.dtype.kind not in "bf":
+        return labels
+    numbers = labels.astype(np.float64)
+    whole = (np.abs(numbers) < 2**53) & (numbers == np.floor(numbers))  # neither is true of NaN and infinities
+    if not whole.all():
+        bad = labels[~whole].flat[0]
+        raise UserError(f"{path} has class names but a label {bad}: give the number of a class instead.")
+    return labels.astype(np.int64)
+
+
+def _words(origin: Origin) -> str:
+    weights = f" with weights {origin.weights}" if origin.weights else ""
+    return f"{origin.backbone!r}{weights}"
+
+
+def _check_class_names(content: FeatureSet, path: str | Path) -> None:
     names, labels = content.class_names, content.labels
     if names is None or labels is None or labels.dtype.kind not in "iu" or not len(labels):
         return

@@ -1,21 +1,29 @@
-"""Images as a frozen network sees them: its activations, computed once and kept."""
+"""Images as a frozen network sees them: its activations, computed once and kept. The one way to vectors."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ba3us.data.cache import DEFAULT_GIGABYTES, GIGABYTE, bar
+from ba3us.data.cache import DEFAULT_GIGABYTES, bar, budget_of, cores, worker_count
+from ba3us.data.decoding import map_in_order
 from ba3us.data.domain import Source, Target
 from ba3us.data.image_domain import CENTRE, ImageSource, ImageTarget
 from ba3us.data.store import KEY_BYTES, Store, cache_folder
 from ba3us.errors import require
+from ba3us.nn.backbones import state_hash
+from ba3us.nn.inference import for_inference
+from ba3us.nn.memory import kept_memory
 
 ACTIVATIONS = ("float16", "float32")
+PRECISIONS = ("float32", "bfloat16")
+_AT_ONCE = 1024  # images whose activations are gathered before the bar moves, where none are kept
 
 
 class FrozenTarget(Target):
@@ -25,23 +33,32 @@ class FrozenTarget(Target):
     and kept on disk, also for later runs on the same files with the same front. Those beyond the budget, of
     endless views and of ten crops are computed when they are asked for.
 
+    On a CPU threads each run the front on small batches of their own, so that no core waits for another within
+    an operation; on a GPU threads read the images for large batches. How many threads does not matter for the
+    result.
+
     Parameters
     ----------
     images : ImageTarget
         The images and their views.
     front : Module
-        [n, 3, size, size] → [n, …]; it is run in eval mode.
+        [n, 3, size, size] → [n, …]; it is run in eval mode, on a CPU as :func:`for_inference` makes it.
     cache_gb : float
         What all kept activations of this user may take on disk, in 10⁹ bytes; 0: keep none.
     activations : {"float16", "float32"}
-        How they are kept; half as much on disk, or all digits.
-    batch_size : int
-        Images per pass through the front.
+        How maps are kept; half as much on disk, or all digits. Vectors are always kept as float32.
+    precision : {"float32", "bfloat16"}
+        What the front computes in; bfloat16 by autocast, for a GPU.
+    batch_size : int, optional
+        Images per pass through the front; by default 4 on a CPU, where a batch should fit the processor's
+        caches, and 128 on a GPU.
+    workers : int, optional
+        Threads; by default one per core, at most 16.
     progress : bool
         Show a bar.
     """
 
-    prefetches = varies = True
+    prefetches = True
 
     def __init__(
         self,
@@ -50,30 +67,41 @@ class FrozenTarget(Target):
         *,
         cache_gb: float = DEFAULT_GIGABYTES,
         activations: str = "float16",
-        batch_size: int = 32,
+        precision: str = "float32",
+        batch_size: int | None = None,
+        workers: int | None = None,
         progress: bool = False,
     ) -> None:
         require(
             activations in ACTIVATIONS,
             f"Activations can't be kept as {activations!r}: choose {' or '.join(ACTIVATIONS)}.",
         )
-        require(cache_gb >= 0, f"cache_gb is {cache_gb}: give 0 or more.")
-        self.images, self.name, self.views = images, images.name, images.views
-        self.front = front.eval().to(images.device).to(memory_format=torch.channels_last)
-        self._kept = getattr(torch, activations)
+        require(
+            precision in PRECISIONS, f"Unknown precision {precision!r}: choose one of {', '.join(PRECISIONS)}."
+        )
+        require(batch_size is None or batch_size > 0, f"batch_size is {batch_size}: give at least 1.")
+        self.images, self.name, self.views, self.varies = images, images.name, images.views, images.varies
+        self._workers, self._progress, self._half = worker_count(workers), progress, precision == "bfloat16"
+        self._batch_size = batch_size or (4 if images.device.type == "cpu" else 128)
+        budget = budget_of(cache_gb)
+        front = front.to(images.device).to(memory_format=torch.channels_last)
+        print_of_front = _fingerprint(front, images, precision)
+        self.front = for_inference(front, images.size)
+        self._kept = torch.float32
         first = self._see(images.batch(slice(0, 1)))
+        if first.dim() > 2:
+            self._kept = getattr(torch, activations)
         self._shape = tuple(first.shape[1:])
-        print_of_front = _fingerprint(self.front, images)
         numbers = range(CENTRE, images.view_count or 0)
         self._keys = {
             view: [_key(print_of_front, images.pixels.identity(row), row, view) for row in range(len(images))]
             for view in numbers
         }
         wanted = [self._keys[view][row] for row in range(len(images)) for view in numbers]
-        kind, budget = cache_folder() / "activations", int(cache_gb * GIGABYTE)
-        self._store = Store(kind, tuple(_stored(first).shape[1:]), activations, budget, wanted)
+        kind, shape = cache_folder() / "activations", tuple(_stored(first).shape[1:])
+        self._store = Store(kind, shape, str(self._kept).removeprefix("torch."), budget, wanted)
         if budget:
-            self._fill(wanted, len(numbers), batch_size, progress)
+            self._fill(wanted, len(numbers))
         self._complete = all(key in self._store for key in wanted)
 
     def __len__(self) -> int:
@@ -97,26 +125,40 @@ class FrozenTarget(Target):
         """What the front says of one of the ten crops of each image."""
         return self._see(self.images.view_batch(view, indices)).to(dtype)
 
+    def centres(self) -> np.ndarray:
+        """What the front says of the centre of every image, in memory, float32 [n, …]."""
+        whole = np.empty((len(self), *self.shape), dtype=np.float32)
+        with bar(self._title, self._progress and not self._complete) as shown:
+            task = shown.add_task("", total=len(self))
+            for start in range(0, len(self), _AT_ONCE):
+                part = slice(start, min(start + _AT_ONCE, len(self)))
+                whole[part] = self.batch(part).cpu()
+                shown.update(task, completed=part.stop)
+        return whole
+
     def expect(self, indices: Any) -> None:
         """Start to decode rows whose activations may not be kept."""
         if not self._complete or self.images.view_count is None:
             self.images.expect(indices)
 
+    @property
+    def _title(self) -> str:
+        return f"Frozen part, {self.name}"
+
     def _activations(self, rows: np.ndarray, views: np.ndarray, dtype: torch.dtype) -> Tensor:
         keys = [self._keys[view][row] if view in self._keys else b"" for row, view in zip(rows, views)]
         content, found = self._store.read(keys)
-        x = torch.from_numpy(content)
-        if x.dim() == 4:
-            x = x.permute(0, 3, 1, 2)
-        x = x.to(self.images.device)
         missing = np.flatnonzero(~found)
-        if len(missing):
-            x[torch.from_numpy(missing)] = self._see(self.images.crop(rows[missing], views[missing]))
-        return x.to(dtype)
+        at = 0
+        for part in self._made(rows[missing], views[missing]):
+            content[missing[at : at + len(part)]] = part
+            at += len(part)
+        x = torch.from_numpy(content)
+        return (x.permute(0, 3, 1, 2) if x.dim() == 4 else x).to(self.images.device, dtype)
 
     def _see(self, x: Tensor) -> Tensor:
         """The front's activations, rounded as they are kept, so that it does not matter whether they are."""
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(x.device.type, torch.bfloat16, enabled=self._half):
             seen = self.front(x.to(next(self.front.parameters(), x).dtype)).to(self._kept)
         require(
             bool(torch.isfinite(seen).all()),
@@ -124,27 +166,42 @@ class FrozenTarget(Target):
         )
         return seen
 
-    def _fill(self, keys: list[bytes], views: int, batch_size: int, progress: bool) -> None:
+    def _fill(self, keys: list[bytes], views: int) -> None:
         """Compute what is not kept yet, a shard at a time, as far as the budget goes."""
         at = 0
-        with bar(f"Frozen part, {self.name}", progress) as shown:
+        with bar(self._title, self._progress) as shown:
             task = shown.add_task("", total=len(keys))
             while at < len(keys):
                 with self._store.locked():
-                    positions, at = self._store.missing(keys, at)
-                    if positions and not self._store.make_room(1):
+                    missing, at = self._store.missing(keys, at)
+                    if missing and not self._store.make_room(1):
                         return
-                    parts = [positions[i : i + batch_size] for i in range(0, len(positions), batch_size)]
-                    made = [self._made(np.array(part), views) for part in parts]
+                    positions, made = np.array(missing, dtype=np.int64), []
+                    for part in self._made(positions // views, positions % views + CENTRE):
+                        made.append(part)
+                        shown.advance(task, len(part))
                     if made:
-                        self._store.add([keys[p] for p in positions], np.concatenate(made))
+                        self._store.add([keys[p] for p in missing], np.concatenate(made))
                 shown.update(task, completed=at)
 
-    def _made(self, positions: np.ndarray, views: int) -> np.ndarray:
-        rows, numbers = positions // views, positions % views + CENTRE
-        following = rows[-1] + 1 + np.arange(len(positions) // views + 1)
-        self.images.expect(following[following < len(self)])
-        return _stored(self._see(self.images.crop(rows, numbers))).cpu().numpy()
+    def _made(self, rows: np.ndarray, views: np.ndarray) -> Iterator[np.ndarray]:
+        """Activations as they are stored, batch by batch, in order."""
+        size, on_cpu = self._batch_size, self.images.device.type == "cpu"
+        parts = [slice(start, start + size) for start in range(0, len(rows), size)]
+
+        def read(part: slice) -> Tensor:
+            return self.images.crop(rows[part], views[part])
+
+        def stored(x: Tensor) -> np.ndarray:
+            return _stored(self._see(x)).cpu().numpy()
+
+        if not parts:
+            return
+        if on_cpu:
+            with kept_memory(), _torch_threads(max(1, cores() // self._workers)):
+                yield from map_in_order(lambda part: stored(read(part)), parts, self._workers)
+        else:
+            yield from map(stored, map_in_order(read, parts, self._workers))
 
 
 class FrozenSource(FrozenTarget, Source):
@@ -160,12 +217,10 @@ def _stored(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1) if x.dim() == 4 else x
 
 
-def _fingerprint(front: nn.Module, images: ImageTarget) -> bytes:
+def _fingerprint(front: nn.Module, images: ImageTarget, precision: str) -> bytes:
     """Changes with the front's weights and layers and with how it is shown images."""
-    sketch = hashlib.blake2b(repr((front, images.size, images.pixels.side, images.mean, images.std)).encode())
-    for name, tensor in front.state_dict().items():
-        sketch.update(name.encode())
-        sketch.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    sketch = state_hash(front)
+    sketch.update(repr((front, images.size, images.pixels.side, images.mean, images.std, precision)).encode())
     return sketch.digest()
 
 
@@ -173,3 +228,14 @@ def _key(front: bytes, image: bytes, row: int, view: int) -> bytes:
     # which crop a view is depends on the row, the centre does not
     text = b"%s%s%d,%d" % (front, image, row if view != CENTRE else 0, view)
     return hashlib.blake2b(text, digest_size=KEY_BYTES).digest()
+
+
+@contextmanager
+def _torch_threads(most: int) -> Iterator[None]:
+    """Let torch compute with at most so many threads per operation for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, most))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ba3us.data import crops
 from ba3us.data.domain import Source, Target
 from ba3us.data.store import KEY_BYTES
-from ba3us.errors import require
+from ba3us.errors import UserError, require
 
 CENTRE = -1  # the number of the view that evaluation sees
 
@@ -54,14 +54,15 @@ class ImageTarget(Target):
     seed : int
         Of the crops.
     views : int, optional
-        Take the crops from so many per image, the same ones for every seed, instead of endless new ones.
+        Take the crops from so many per image, the same ones for every seed, instead of endless new ones; with
+        0, training sees the centre too.
     ten_crop : bool
         Offer ten crops to methods that refresh from views.
     device : str
-        Where crops are cut and normalised.
+        Where crops are cut and normalised; "auto" is a GPU if there is one.
     """
 
-    prefetches = varies = True
+    prefetches = True
 
     def __init__(
         self,
@@ -81,10 +82,10 @@ class ImageTarget(Target):
             0 < size <= pixels.side,
             f"The {name} has images of side {pixels.side} and crops of side {size}: make the crops smaller.",
         )
-        require(views is None or views >= 1, f"The number of views is {views}: it must be at least 1.")
+        require(views is None or views >= 0, f"The number of views is {views}: it must be at least 0.")
         self.pixels, self.size, self.name = pixels, size, name
         self.mean, self.std = tuple(mean), tuple(std)
-        self.seed, self.view_count, self.device = seed, views, torch.device(device)
+        self.seed, self.view_count, self.varies, self.device = seed, views, views != 0, _device(device)
         self.views: Any = range(crops.TEN) if ten_crop else None
         self._margin = pixels.side - size
 
@@ -121,6 +122,8 @@ class ImageTarget(Target):
         """The number of the view that each draw shows."""
         if self.view_count is None:
             return draws
+        if self.view_count == 0:
+            return np.full(len(draws), CENTRE)
         return crops.chosen_views(self.seed, draws, self.view_count)
 
     def crop(self, rows: np.ndarray, views: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -191,3 +194,14 @@ class PixelArray:
 
     def expect(self, rows: np.ndarray) -> None:
         """Nothing to prepare."""
+
+
+def _device(name: str | torch.device) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"The device {str(name)!r} can't be used here: choose 'cpu', or 'auto'.") from error
+    return device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import uuid
 from collections import OrderedDict
@@ -34,7 +35,7 @@ def cache_folder() -> Path:
 
 
 class Store:
-    """Rows of one shape and type under 16-byte keys, memory-mapped.
+    """Rows of one shape and type under 16-byte keys, memory-mapped; several threads may read.
 
     A shard is two files, rows and their keys; the keys are written last, so what they name is there. Any
     shard may vanish at any time (another process needed the room): then its rows are no longer found.
@@ -47,7 +48,7 @@ class Store:
         Of one row.
     budget : int
         Bytes that `kind` may hold. When it is full, shards that were not used for the longest time go first.
-        With 0 nothing is written and nothing found.
+        With 0 nothing is written, found or thrown away.
     wanted : sequence of bytes
         The keys that will be asked for; all others are ignored.
     """
@@ -64,6 +65,7 @@ class Store:
         self._seen: set[bytes] = set()
         self._read_files: set[str] = set()
         self._open: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._opening = threading.Lock()
         if budget:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +115,8 @@ class Store:
                 shard, row = self._places[key]
                 by_shard.setdefault(shard, []).append((position, row))
         for shard, pairs in by_shard.items():
-            content = self._shard(shard)
+            with self._opening:
+                content = self._shard(shard)
             if content is None:
                 continue
             for position, row in pairs:
@@ -188,6 +191,8 @@ class Store:
 
     def make_room(self, rows: int) -> int:
         """Throw idle shards away until `rows` more fit; how many of them do."""
+        if not self.budget:
+            return 0
         needed = rows * self.row_bytes
         shards = sorted(self._shards_of_kind(), key=lambda shard: shard[1])
         used = sum(size for _, _, size in shards)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 
-from ba3us.data.domain import check_finite
+from ba3us.data.domain import check_numbers
 from ba3us.errors import UserError, require
 
 
@@ -47,7 +47,7 @@ def split_domains(x: np.ndarray, y: Any, sample_domain: Any) -> tuple[np.ndarray
 
     Labels of target rows are left behind unread.
     """
-    check_finite(x, "X")  # here, where row numbers are still the user's
+    check_numbers(x, "X")  # here, where row numbers are still the user's
     domain = np.asarray(sample_domain)
     require(
         domain.shape == (len(x),) and domain.dtype.kind in "iuf",

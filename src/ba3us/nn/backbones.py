@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ba3us.errors import UserError, optional_import, require
-from ba3us.nn import efficientnet_lite0
+from ba3us.nn import efficientnet_lite0, resnet50_v1
 
 OFFLINE = "efficientnet_lite0"  # the one backbone whose weights need neither network nor file
 # the paper's two networks carry torchvision's first ImageNet weights, which are not timm's default tags
 ALIASES = {
     OFFLINE: efficientnet_lite0.TIMM_NAME,
     "resnet50": "resnet50.tv_in1k",
+    resnet50_v1.NAME: "resnet50.tv_in1k",
     "vgg16": "vgg16.tv_in1k",
 }
 _PROBE_SECONDS = 5
@@ -54,12 +58,32 @@ class Backbone:
     size: int
     classifier: nn.Linear | None
 
+    @property
+    def side(self) -> int:
+        """Side of the squares that crops are taken from: 256 for crops of 224, as in the paper."""
+        return round(self.size * 8 / 7)
+
+    @cached_property
+    def digest(self) -> str:
+        """16 digits that tell these weights from others; ask before the module is trained or taken apart."""
+        return state_hash(self.module, 8).hexdigest()
+
+
+def state_hash(module: nn.Module, digest_size: int = 64) -> hashlib.blake2b:
+    """A hash of the names and values of all weights and buffers."""
+    sketch = hashlib.blake2b(digest_size=digest_size)
+    for name, tensor in module.state_dict().items():
+        sketch.update(name.encode())
+        sketch.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    return sketch
+
 
 def create_backbone(name: str, weights: str | Path | None = None, *, pretrained: bool = True) -> Backbone:
     """A backbone by its timm name, in training mode, with its classifier taken off.
 
     ``resnet50`` and ``vgg16`` are the paper's: ResNet-50 pooled to 2048, VGG-16 with its two 4096 layers,
-    each with ReLU and dropout 0.5. ``efficientnet_lite0`` takes its weights from an installed package.
+    each with ReLU and dropout 0.5. ``resnet50_v1`` is the original ResNet-50, whose weights must be given.
+    ``efficientnet_lite0`` takes its weights from an installed package.
 
     Parameters
     ----------
@@ -81,7 +105,9 @@ def create_backbone(name: str, weights: str | Path | None = None, *, pretrained:
     elif name == OFFLINE:
         model = _with_state(timm, full_name, efficientnet_lite0.packaged_weights(), "its package")
     else:
-        model = _from_hub(timm, full_name)
+        model = _from_hub(timm, name, full_name)
+    if name == resnet50_v1.NAME:
+        resnet50_v1.make_original(model)
     return _without_classifier(name, model)
 
 
@@ -102,7 +128,11 @@ def _build(timm: Any, full_name: str, **options: Any) -> nn.Module:
     return timm.create_model(full_name, **options)
 
 
-def _from_hub(timm: Any, full_name: str) -> nn.Module:
+def _from_hub(timm: Any, name: str, full_name: str) -> nn.Module:
+    require(
+        name != resnet50_v1.NAME,
+        f"The weights of {name!r} can't be fetched: give a .safetensors or .pth file (--weights FILE).",
+    )
     try:
         with _offline_unless_reachable():
             return _build(timm, full_name, pretrained=True)
