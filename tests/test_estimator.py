@@ -72,7 +72,7 @@ def test_adapts_and_says_which_classes_are_present():
 
 def test_predictions_are_those_of_the_selected_evaluation(fitted):
     best = fitted.evaluations_[fitted.selected_]
-    assert best.candidate and best.score == min(e.score for e in fitted.evaluations_ if e.candidate)
+    assert best.candidate and best.score == max(e.score for e in fitted.evaluations_ if e.candidate)
     assert np.array_equal(fitted.predict(XT), NAMES[best.predictions])
     proba = fitted.predict_proba(XT)
     assert proba.shape == (len(XT), 4) and np.allclose(proba.sum(axis=1), 1)
@@ -92,7 +92,10 @@ def test_transform_gives_what_the_classifier_sees(fitted):
 
 def test_history_is_a_table(fitted):
     assert isinstance(fitted.history_, pd.DataFrame)
-    assert fitted.history_["step"].tolist() == [0, 10, 20]
+    updates = fitted.history_[fitted.history_["loss"].notna()]
+    assert updates["step"].tolist() == [0, 10, 20]
+    looks = fitted.history_[fitted.history_["target_entropy"].notna()]
+    assert looks["step"].tolist() == [e.step for e in fitted.evaluations_]
     assert {"classification", "alignment", "entropy", "uncertainty", "loss"} <= set(fitted.history_)
 
 

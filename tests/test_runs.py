@@ -59,7 +59,9 @@ def test_a_run_holds_what_it_should(data):
     assert np.allclose(presence["share"], shares, atol=1e-6)
     assert np.allclose(presence["mean_probability"], model.class_weights_, atol=1e-6)
     assert presence["class"][presence["present"] == "yes"].tolist() == model.classes_present_.tolist()
-    assert pd.read_csv(run / "history.csv")["step"].tolist() == [0, 10, 20]
+    history = pd.read_csv(run / "history.csv")
+    assert history[history["loss"].notna()]["step"].tolist() == [0, 10, 20]
+    assert history[history["selected"] == True]["step"].tolist() == [config["selected"]["step"]]  # noqa: E712
 
     assert json.loads(json.dumps(summary))["classes_present"] == model.classes_present_.tolist()
     assert summary["source_rows"] == 80 and summary["target_rows"] == 40

@@ -263,6 +263,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         return result
 
     def _keep(self, result: Result) -> None:
+        self.history_ = result.full_history()
         self.evaluations_ = result.evaluations
         self.selected_: int | None = result.selected
         best = result.evaluations[result.selected]

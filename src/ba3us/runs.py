@@ -208,7 +208,7 @@ def _config(
         "target": {"file": str(target), "rows": len(given.features)},
         "features": blueprint.features,
         "backbone": found.backbone,
-        "selected": {"phase": best.phase, "step": best.step, "mean_entropy": round(best.score, 6)},
+        "selected": {"phase": best.phase, "step": best.step, "mean_entropy": round(best.scores["entropy"], 6)},
         "options": blueprint.options,
     }
 

@@ -106,6 +106,7 @@ class Plan:
     ) -> dict[str, Any]:
         """What goes into ``config.yaml``."""
         best = result.evaluations[result.selected]
+        entropy = round(best.scores["entropy"], 6)
         weights = None if self.chosen.weights is None else str(self.chosen.weights)
         return {
             "format": FORMAT,
@@ -119,6 +120,6 @@ class Plan:
             "target": {"images": str(target), "rows": len(given.pixels)},
             "skipped": {"source": len(found.skipped), "target": len(given.skipped)},
             "images": dataclasses.asdict(self.chosen) | {"weights": weights, "size": blueprint.size},
-            "selected": {"phase": best.phase, "step": best.step, "mean_entropy": round(best.score, 6)},
+            "selected": {"phase": best.phase, "step": best.step, "mean_entropy": entropy},
             "options": blueprint.options,
         }

@@ -196,7 +196,7 @@ def _write_run(
     given: OpenedTarget,
 ) -> None:
     """All but ``skipped.csv``."""
-    write_tables(folder, described, trained.result.history, presence)
+    write_tables(folder, described, trained.result.full_history(), presence)
     trained.model.save(folder / MODEL, {"classes": names})
     paths = given.pixels.images.paths
     write_predictions(folder / "predictions.csv", trained.model, names, trained.target, paths)

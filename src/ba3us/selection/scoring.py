@@ -35,7 +35,7 @@ def accuracies(evaluations: Sequence[Evaluation], labels: Any) -> pd.DataFrame:
 
 
 def selected_accuracy(result: Result, labels: Any) -> float:
-    """Accuracy at the evaluation chosen without labels (the lowest mean target entropy)."""
+    """Accuracy at the evaluation that the run's rule chose, without labels."""
     return float(accuracies(result.evaluations, labels)["accuracy"].iloc[result.selected])
 
 

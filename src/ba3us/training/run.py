@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from ba3us import methods
@@ -15,6 +14,7 @@ from ba3us.training.config import RunConfig
 from ba3us.training.hooks import Hook
 from ba3us.training.loop import Trainer
 from ba3us.training.result import Result
+from ba3us.training.seeding import seeded
 
 
 def fit(
@@ -51,8 +51,7 @@ def fit(
     config = config or RunConfig()
     entry = methods.get(method)
     settings = entry.config(**(options or {}))
-    with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
+    with seeded(config.seed, config.threads):
         network = Network(
             backbone if backbone is not None else nn.Identity(),
             backbone_dim if backbone_dim is not None else source.shape[0],
