@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, depth: str, target: str, method: str, seed: in
         result = Trainer(step.network, step.method, config).fit(source, unlabelled)
     seconds = time.perf_counter() - start
     labels = labels_of(listing, given.pixels.images.paths)
-    curve = [(e.step, float((e.predictions == labels).mean()), e.score) for e in result.evaluations]
+    curve = [(e.step, float((e.predictions == labels).mean()), e.scores["entropy"]) for e in result.evaluations]
     row = {"depth": depth, "task": f"C->{target}", "method": method, "seed": seed, "updates": args.steps}
     return {**row, "seconds": round(seconds, 1), **summary(result, labels), "curve": curve}
 

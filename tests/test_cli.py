@@ -113,13 +113,17 @@ def test_a_command_repeats_from_the_spec_of_its_run(folder):
     assert run("adapt", "--config", "runs/t/spec.yaml", "--out", "again").exit_code == 0
     assert run("adapt", "--config", "runs/t/spec.yaml", "--out", "other", "--seed", "5").exit_code == 0
     assert run("adapt", "--config", "runs/t/spec.yaml", "--out", "dann", "--method", "dann").exit_code == 0
-    first, again, other = ((folder / out / "model.safetensors").read_bytes() for out in ("runs/t", "again", "other"))
+    first, again, other = (
+        (folder / out / "model.safetensors").read_bytes() for out in ("runs/t", "again", "other")
+    )
     assert first == again != other
 
 
 def test_published_settings_are_named(folder):
     few = ("--steps", "3", "--set", "batch_size=6", "--threads", "1")
-    done = run("adapt", "s.npz", "t.npz", "--out", "a", "--protocol", "office31", "--task", "A->W", *few, "--json")
+    done = run(
+        "adapt", "s.npz", "t.npz", "--out", "a", "--protocol", "office31", "--task", "A->W", *few, "--json"
+    )
     assert "office31" in json.loads(done.stdout)["settings"]
     tuned = run("adapt", "s.npz", "t.npz", "--out", "b", "--method", "pada", "--protocol", "office31", *few)
     assert "target labels" in " ".join(tuned.stdout.split())
@@ -128,7 +132,9 @@ def test_published_settings_are_named(folder):
 
 
 def test_version_module_and_completion(folder):
-    said = subprocess.run([sys.executable, "-m", "ba3us", "--version"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-m", "ba3us", "--version"], capture_output=True, text=True, check=True
+    )
     assert said.stdout == f"ba3us {ba3us.__version__}\n"
     assert "--install-completion" in run("--help").stdout
 

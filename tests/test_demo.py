@@ -12,7 +12,6 @@ from ba3us import methods
 from ba3us.cli import app
 from ba3us.demo import Outcome
 
-
 pytest.importorskip("mlxtend", reason="needs the demo extra")
 digits = pytest.importorskip("ba3us.demo.digits")
 demo = pytest.importorskip("ba3us.demo.run")

@@ -73,7 +73,7 @@ def test_adapts_and_says_which_classes_are_present():
 
 def test_predictions_are_those_of_the_selected_evaluation(fitted):
     best = fitted.evaluations_[fitted.selected_]
-    assert best.candidate and best.score == min(e.score for e in fitted.evaluations_ if e.candidate)
+    assert best.candidate and best.score == max(e.score for e in fitted.evaluations_ if e.candidate)
     assert np.array_equal(fitted.predict(XT), NAMES[best.predictions])
     proba = fitted.predict_proba(XT)
     assert proba.shape == (len(XT), 4) and np.allclose(proba.sum(axis=1), 1)
@@ -93,7 +93,10 @@ def test_transform_gives_what_the_classifier_sees(fitted):
 
 def test_history_is_a_table(fitted):
     assert isinstance(fitted.history_, pd.DataFrame)
-    assert fitted.history_["step"].tolist() == [0, 10, 20]
+    updates = fitted.history_[fitted.history_["loss"].notna()]
+    assert updates["step"].tolist() == [0, 10, 20]
+    looks = fitted.history_[fitted.history_["target_entropy"].notna()]
+    assert looks["step"].tolist() == [e.step for e in fitted.evaluations_]
     assert {"classification", "alignment", "entropy", "uncertainty", "loss"} <= set(fitted.history_)
 
 
@@ -131,7 +134,9 @@ def test_published_settings():
         PartialAdapter(protocol="office31", task="A->X").fit(X, Y, XT)
 
 
-@pytest.mark.parametrize("selection", ["last", "information-maximisation", lambda outputs: -len(outputs.logits)])
+@pytest.mark.parametrize(
+    "selection", ["last", "information-maximisation", lambda outputs: -len(outputs.logits)]
+)
 def test_another_rule_selects(selection):
     model = adapter(selection=selection).fit(X, Y, XT)
     candidates = [i for i, e in enumerate(model.evaluations_) if e.candidate]
@@ -140,7 +145,7 @@ def test_another_rule_selects(selection):
     elif callable(selection):
         assert model.selected_ == candidates[0]  # all the same
     else:
-        best = max(candidates, key=lambda i: model.evaluations_[i].scores["information-maximisation"])
+        best = max(candidates, key=lambda i: model.evaluations_[i].scores["information_maximisation"])
         assert model.selected_ == best
     with pytest.raises(UserError, match="did you mean 'entropy'"):
         adapter(selection="entropie").fit(X, Y, XT)

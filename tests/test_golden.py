@@ -246,7 +246,12 @@ def test_trajectory(golden, precision, rtol):
         close(watch.norms, file[f"{v}/grad_norms"], max(rtol, 1e-7), what=f"{v}/grad_norms")
         assert [e.step for e in result.evaluations] == file[f"{v}/refresh_iter"].tolist()
         close(np.stack(watch.weights), file[f"{v}/class_weight"], rtol, what=f"{v}/class_weight")
-        close([e.score for e in result.evaluations], file[f"{v}/mean_entropy"], rtol, what=f"{v}/mean_entropy")
+        close(
+            [e.scores["entropy"] for e in result.evaluations],
+            file[f"{v}/mean_entropy"],
+            rtol,
+            what=f"{v}/mean_entropy",
+        )
         accuracy = accuracies(result.evaluations, file["data/yt"])["accuracy"]
         close(accuracy, file[f"{v}/accuracy"], what=f"{v}/accuracy")
         close(selected_accuracy(result, file["data/yt"]), file[f"{v}/best_accuracy"], what=f"{v}/best_accuracy")

@@ -26,8 +26,6 @@ def test_scores_of_predictions(golden):
             "bnm_score": scores.nuclear_norm(logits),
             "snd_preds": density(p, temperature),
             "snd_features": density(features, temperature),
-            "bench_snd": density(p, itself="farthest", eps=1e-7),
-            "skada_snd": density(p, temperature, itself="farthest"),
             # skada takes the mean over classes too
             "skada_entropy": -scores.mean_entropy(logits) / classes,
             "bench_mean_entropy": scores.mean_entropy(logits),
@@ -35,33 +33,6 @@ def test_scores_of_predictions(golden):
         }
         for name, value in found.items():
             close(value, file[f"c{j}/{name}"], what=f"c{j}/{name}")
-
-
-@pytest.mark.parametrize("error", ["01", "ce"])
-def test_deep_embedded_validation(golden, error):
-    file = golden("validators")
-    weights = tensor(file["dev/weights"])
-    errors = tensor(file["dev/error01" if error == "01" else "dev/error_ce"])
-    for scaling in ("none", "max", "standardize"):
-        name = f"dev_err{error}_{scaling}/risk"
-        close(scores.dev_risk(weights, errors, scaling), file[name], what=name)
-    close(scores.dev_risk(weights, errors), file[f"dev_bench_err{error}/risk"])
-
-
-def test_density_ratio(golden):
-    file = golden("validators")
-    domains = (tensor(file[f"lr/{name}_features"]) for name in ("source", "target", "val"))
-    weights = scores.density_ratio(*domains, seed=int(file["lr/random_state"]))
-    close(weights, file["lr/weights"][:, 0], 1e-6)
-    close(scores.dev_risk(weights, tensor(file["dev/error01"])), file["lr/risk01"], 1e-6)
-
-
-def test_errors_of_predictions(golden):
-    """What DEV is given: an error of 1 where the prediction is wrong."""
-    file = golden("validators")
-    wrong = (tensor(file["err/logits"]).argmax(dim=1) != tensor(file["err/labels"])).double()
-    close(wrong, file["err/error"][:, 0])
-    close(1 - wrong.mean(), file["err/accuracy"])
 
 
 def test_density_in_chunks_is_the_density(monkeypatch):
@@ -80,5 +51,3 @@ def test_scores_by_hand():
     # three equal rows: each sees two neighbours, equally near
     assert scores.neighbourhood_density(torch.ones(3, 2)) == pytest.approx(math.log(2))
     assert scores.neighbourhood_density(torch.ones(1, 2)) == 0
-    # constant weights leave nothing to correct
-    assert scores.dev_risk(torch.ones(4), torch.tensor([1.0, 0, 0, 0])) == pytest.approx(0.25)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -69,74 +67,19 @@ def nuclear_norm(logits: Tensor) -> float:
     return float(torch.linalg.svdvals(logits.softmax(dim=1)).sum()) / len(logits)
 
 
-def neighbourhood_density(
-    rows: Tensor,
-    temperature: float = 0.05,
-    itself: Literal["removed", "farthest"] = "removed",
-    eps: float = 0.0,
-) -> float:
+def neighbourhood_density(rows: Tensor, temperature: float = 0.05) -> float:
     """Soft neighbourhood density (SND): mean entropy of a row's similarities to the others; larger is denser.
 
-    Parameters
-    ----------
-    rows : Tensor [n, d]
-        Predictions (as published) or features.
-    temperature : float
-        Divides the cosine similarities before the softmax.
-    itself : {"removed", "farthest"}
-        What becomes of a row's similarity to itself: left out, or set to the lowest possible, -1.
-    eps : float
-        Added inside the logarithm.
+    `rows` [n, d] are predictions, as published, or features; `temperature` divides the cosine similarities.
     """
     unit = F.normalize(rows, dim=1)
     step, total = max(1, _CHUNK_VALUES // len(unit)), 0.0
     for start in range(0, len(unit), step):
         similar = unit[start : start + step] @ unit.T / temperature
-        similar.diagonal(start).fill_(-math.inf if itself == "removed" else -1 / temperature)
+        similar.diagonal(start).fill_(-math.inf)
         p = similar.softmax(dim=1).nan_to_num(0.0)  # a row without any other has no neighbours
-        total -= float((torch.special.xlogy(p, p) if eps == 0 else p * (p + eps).log()).sum())
+        total -= float(torch.special.xlogy(p, p).sum())
     return total / len(unit)
-
-
-def dev_risk(weights: Tensor, errors: Tensor, scaling: Literal["none", "max", "standardize"] = "none") -> float:
-    """Deep embedded validation (DEV): the target risk estimated from weighted source errors; lower is better.
-
-    mean(w·e) + η·mean(w) - η with the control variate η = -cov(w·e, w)/var(w).
-
-    Parameters
-    ----------
-    weights, errors : Tensor [n]
-        Density ratios target/source (see :func:`density_ratio`) and errors of held-out source rows.
-    scaling : {"none", "max", "standardize"}
-        What to do to the weights first: nothing; divide by the largest, then shift to mean 1; or subtract
-        the mean, divide by the standard deviation and add 1.
-    """
-    w, e = weights.double().flatten(), errors.double().flatten()
-    if scaling == "max":
-        w = w / w.max()
-        w = w - w.mean() + 1
-    elif scaling == "standardize":
-        w = (w - w.mean()) / w.std(correction=0) + 1
-    covariance = torch.cov(torch.stack([w * e, w]))
-    variance = float(covariance[1, 1])
-    eta = -float(covariance[0, 1]) / variance if variance > 0 else 0.0
-    return float((w * e).mean() + eta * w.mean() - eta)
-
-
-def density_ratio(source: Tensor, target: Tensor, rows: Tensor, seed: int = 0) -> Tensor:
-    """p_target(x)/p_source(x) at `rows`, from a logistic regression that tells the domains apart. → [n].
-
-    Fitted on a random 80 % of both domains together, as BenchmarkPDA does it.
-    """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import train_test_split
-
-    x = torch.cat([source, target]).cpu().numpy()
-    is_source = np.repeat([1, 0], [len(source), len(target)])
-    x_train, _, y_train, _ = train_test_split(x, is_source, train_size=0.8, random_state=seed)
-    model = LogisticRegression(solver="liblinear", max_iter=500, random_state=seed).fit(x_train, y_train)
-    p_target, p_source = model.predict_proba(rows.cpu().numpy()).T
-    return torch.from_numpy(p_target / p_source * (len(source) / len(target)))
 
 
 def _exact_entropy(logits: Tensor) -> Tensor:

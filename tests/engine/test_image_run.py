@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from ba3us.cli import app
-from ba3us.errors import UserError
 from ba3us.engine import Spec, adapt, predict
 from ba3us.engine.model import Model
 from ba3us.engine.spec import is_images
+from ba3us.errors import UserError
 from ba3us.training import Hook
 from image_toys import COLOURS
 
@@ -60,9 +60,24 @@ def photos(tmp_path):
 
 
 def run(
-    photos, weights, out="run", source="s", target="t", options=None, overwrite=False, resume=False, hooks=(), **fields
+    photos,
+    weights,
+    out="run",
+    source="s",
+    target="t",
+    options=None,
+    overwrite=False,
+    resume=False,
+    hooks=(),
+    **fields,
 ):
-    fields = {"backbone": "test_resnet", "weights": str(weights), "size": 32, "train": "tail", "threads": 1} | fields
+    fields = {
+        "backbone": "test_resnet",
+        "weights": str(weights),
+        "size": 32,
+        "train": "tail",
+        "threads": 1,
+    } | fields
     fields |= {"views": 2} if "views" not in fields and fields["train"] not in ("all", "head") else {}
     spec = Spec(
         source=str(photos / source),
@@ -125,7 +140,7 @@ def test_list_files(photos, weights):
     (photos / "lists" / "s.txt").write_text("\n".join(lines))
     (photos / "lists" / "t.txt").write_text("\n".join(f"t/heap{i % 2}/{i}.png 77" for i in range(5)))
     (photos / "names.txt").write_text("azure\nlime\nscarlet\n")
-    summary = adapt(
+    summary = run(
         photos,
         weights,
         source="lists/s.txt",
@@ -208,7 +223,9 @@ def test_the_default_on_a_cpu_is_the_head_on_vectors_that_embed_makes(photos, we
     assert command("embed", photos / "s", *shown, photos / "s.npz").exit_code == 0
     assert command("embed", photos / "t", *shown, photos / "t.npz", "--unlabelled").exit_code == 0
     whole = run(photos, weights, out="own", train=None, size=None)  # embed takes the backbone's own size
-    spec = Spec(source=str(photos / "s.npz"), target=str(photos / "t.npz"), options={"steps": 4} | SMALL, threads=1)
+    spec = Spec(
+        source=str(photos / "s.npz"), target=str(photos / "t.npz"), options={"steps": 4} | SMALL, threads=1
+    )
     features = adapt(spec, photos / "features")
     assert torch.equal(
         features.model.module.network.classifier.weight, whole.model.module.network.classifier.weight

@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 
 from ba3us import methods
 from ba3us.data import Target
-from ba3us.errors import UserError
 from ba3us.engine.build import Blueprint
 from ba3us.engine.model import Model, _digest
 from ba3us.engine.samples import Arrays, Images
+from ba3us.errors import UserError
 from ba3us.training import RunConfig
 from toys import CLASSES, WIDTH, blobs, fit, options_for, same_state
 
@@ -93,11 +93,11 @@ def rewrite(path, change):
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        header = json.loads(file.metadata()["ba3us"])
+        header = json.loads(json.loads(file.metadata()["ba3us"])["header"])
     state = load_file(path)
     change(header, state)
     text = json.dumps(header)
-    save_file(state, path, {"ba3us": text, "digest": _digest(text, state)})
+    save_file(state, path, {"ba3us": json.dumps({"header": text, "digest": _digest(text, state)})})
 
 
 def test_any_changed_bit_is_noticed(saved):
@@ -107,7 +107,7 @@ def test_any_changed_bit_is_noticed(saved):
         changed = bytearray(whole)
         changed[at] ^= 1 << int(g.integers(8))
         saved.write_bytes(changed)
-        with pytest.raises(UserError, match="damaged|no model of ba3us|Unknown"):
+        with pytest.raises(UserError, match=r"damaged|no model of ba3us|Unknown"):
             Model.load(saved)
 
 

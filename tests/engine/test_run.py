@@ -30,7 +30,6 @@ def run(source, target, out, *, overwrite=False, resume=False, hooks=(), **field
     return adapt(spec, out, overwrite=overwrite, resume=resume, hooks=hooks)
 
 
-
 @pytest.fixture
 def data(tmp_path):
     """A source with names and paths, a target with paths and (unused) labels, and bare arrays."""
@@ -150,7 +149,7 @@ def test_a_run_that_could_not_be_written_goes_on_from_its_state(data, monkeypatc
         with pytest.raises((KeyboardInterrupt, UserError)):
             run(data / "s.npz", data / "t.npz", data / "run")
     assert [p.name for p in (data / "run").iterdir()] == ["checkpoints"]
-    with pytest.raises(UserError, match="interrupted run in .*: add --resume to go on, or --overwrite"):
+    with pytest.raises(UserError, match=r"interrupted run in .*: add --resume to go on, or --overwrite"):
         run(data / "s.npz", data / "t.npz", data / "run")
     done = run(data / "s.npz", data / "t.npz", data / "run", resume=True)
     assert done.about["resumed"] and sorted(p.name for p in (data / "run").iterdir()) == FILES
@@ -161,10 +160,11 @@ class Stop(Hook):
     """Breaks off after an update."""
 
     def __init__(self, after: int, error: BaseException) -> None:
-        self.after, self.error = after, error
+        self.left, self.error = after, error
 
     def on_step(self, trainer, step):
-        if step.number == self.after:
+        self.left -= 1
+        if self.left == 0:
             raise self.error
 
 
@@ -173,7 +173,7 @@ def test_interrupted_and_resumed(data, method):
     files, options = (data / "s.npz", data / "t.npz"), {"steps": 30, "bottleneck": 8}
     run(*files, data / "whole", method=method, options=options)
     with pytest.raises(KeyboardInterrupt):
-        run(*files, data / "run", method=method, options=options, hooks=[Stop(14, KeyboardInterrupt())])
+        run(*files, data / "run", method=method, options=options, hooks=[Stop(20, KeyboardInterrupt())])
     assert [p.name for p in (data / "run").iterdir()] == ["checkpoints"]
     done = run(*files, data / "run", method=method, options=options, resume=True)
     assert done.about["resumed"] and same_files(data / "run", data / "whole")
@@ -193,7 +193,9 @@ def test_interrupted_and_resumed(data, method):
 )
 def test_only_the_very_same_run_is_resumed(data, other):
     np.savez(data / "other.npz", features=X + 1e-6, labels=np.searchsorted(NAMES, Y), class_names=NAMES)
-    np.savez(data / "relabelled.npz", features=X, labels=np.roll(np.searchsorted(NAMES, Y), 1), class_names=NAMES)
+    np.savez(
+        data / "relabelled.npz", features=X, labels=np.roll(np.searchsorted(NAMES, Y), 1), class_names=NAMES
+    )
     fields = {"source": data / "s.npz", "target": data / "t.npz", "out": data / "run"}
     with pytest.raises(KeyboardInterrupt):
         run(**fields, hooks=[Stop(14, KeyboardInterrupt())])
@@ -230,7 +232,7 @@ def test_a_loaded_run_is_the_run(data):
         assert np.array_equal(one.predictions, other.predictions)
     assert again.history.shape == done.history.shape
     (data / "run" / "evaluations.npz").write_bytes(b"nothing")
-    with pytest.raises(UserError, match="evaluations .* can't be read"):
+    with pytest.raises(UserError, match=r"evaluations .* can't be read"):
         Run.load(data / "run")
     (data / "run" / "history.csv").unlink()
     with pytest.raises(UserError, match="is not whole"):
@@ -267,7 +269,7 @@ def test_predict_refuses_what_is_no_run_and_what_does_not_fit(data):
     run(data / "s.npz", data / "t.npz", data / "run")
     np.save(data / "wide.npy", np.zeros((3, 7), dtype=np.float32))
     np.save(data / "nan.npy", np.full((3, 6), np.nan, dtype=np.float32))
-    for run, file, out, sentence in [
+    for folder, file, out, sentence in [
         ("none", "t.npy", "o.csv", "There is no run in"),
         ("s.npz", "t.npy", "o.csv", "There is no run in"),
         ("run", "none.npy", "o.csv", "There is no file"),
@@ -278,7 +280,7 @@ def test_predict_refuses_what_is_no_run_and_what_does_not_fit(data):
         ("run", "t.npy", "t.npy", "is the data itself"),
     ]:
         with pytest.raises(UserError, match=sentence):
-            predict(data / run, data / file, data / out)
+            predict(data / folder, data / file, data / out)
     with pytest.raises(UserError, match="--root is for list files of images"):
         predict(data / "run", data / "t.npy", data / "o.csv", root=data)
     assert not (data / "o.csv").exists()

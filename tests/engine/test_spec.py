@@ -122,14 +122,15 @@ def test_what_counts_as_images(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "field",
-    [{"weights": "w"}, {"train": "head"}, {"views": 0}, {"size": 9}, {"ten_crop": True}, {"root": "r"}, {"classes": "c"},
-     {"compile": True}, {"cache_gb": 1.0}, {"workers": 1}],
+    ("name", "value"),
+    [
+        ("weights", "w"), ("train", "head"), ("views", 0), ("size", 9), ("ten_crop", True), ("root", "r"),
+        ("classes", "c"), ("compile", True), ("cache_gb", 1.0), ("workers", 1),
+    ],
 )  # fmt: skip
-def test_fields_of_images_are_refused_for_features(field):
-    name = next(iter(field)).replace("_", "-")
-    with pytest.raises(UserError, match=f"--{name} is not for features such as s.npz"):
-        _ = Spec(source="s.npz", target="t.npz", **field).of_images
+def test_fields_of_images_are_refused_for_features(name, value):
+    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} is not for features such as s.npz"):
+        _ = Spec(source="s.npz", target="t.npz", **{name: value}).of_images
     with pytest.raises(UserError, match="--labels is not for images"):
         _ = Spec(source="s", target="t", labels="y.npy").of_images
     with pytest.raises(UserError, match="source or a target is missing"):

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from ba3us.data import Source, Target
 from ba3us.methods.base import DomainOutputs
 from ba3us.training import RunConfig
-from toys import blobs, build, CLASSES, fit
+from toys import CLASSES, blobs, build, fit
 
 
 def shifted(n=40, classes=4, width=12, seed=0):

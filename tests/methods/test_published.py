@@ -12,7 +12,7 @@ from ba3us.methods.published import TASKS
 from ba3us.nn import Head, Network
 from ba3us.selection import summary
 from ba3us.training import RunConfig
-from toys import blobs, CLASSES, fit, WIDTH
+from toys import CLASSES, WIDTH, blobs, fit
 
 
 def test_without_a_protocol_all_methods_have_the_same_budget():

@@ -18,7 +18,7 @@ class Kept:
         shares = np.array([0.5, 0.5])
 
         def evaluation(phase, step, candidate, score, predictions):
-            return Evaluation(phase, step, candidate, score, np.array(predictions), shares)
+            return Evaluation(phase, step, candidate, score, {}, np.array(predictions), shares)
 
         self.evaluations = [
             evaluation("warmup", 5, False, 0.1, [0, 1, 1, 0]),

@@ -12,7 +12,7 @@ from ba3us import methods
 from ba3us.data import Source, Target
 from ba3us.methods.base import Batch, Method
 from ba3us.training import Hook, RunConfig, Trainer
-from toys import assert_same_run, blobs, build, CLASSES, fit, options_for, trainer
+from toys import CLASSES, assert_same_run, blobs, build, fit, options_for, trainer
 
 
 class Poison:

@@ -34,7 +34,7 @@ def test_one_bar_over_all_phases_with_the_figures_that_matter():
     final = text.rsplit("ba3us [seed 0] adapt", 1)[1]
     assert "13/13" in final
     assert f"loss {last['loss']:.3f}" in final
-    assert f"target entropy {result.evaluations[-1].score:.3f}" in final
+    assert f"target entropy {result.evaluations[-1].scores['entropy']:.3f}" in final
     assert f"classes {last['effective_classes']:.1f}" in final
     assert f"borrowed {last['borrowed']:d}" in final
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
 from ba3us.training import Hook, RunConfig
+from ba3us.training.seeding import seeded
 from toys import assert_same_run, blobs, fit, options_for, same_state
 
 SMALL = options_for("ba3us", warmup_steps=3)
@@ -96,3 +98,24 @@ def test_the_configured_number_of_threads_is_used():
 def test_default_dtype_and_grad_mode_are_left_alone():
     run()
     assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
+
+
+def test_runs_in_threads_are_those_of_one_after_the_other():
+    alone = [run(seed) for seed in (7, 8)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(run, [7, 8, 7, 8]))
+    for number, result in enumerate(together):
+        assert_same_run(result, alone[number % 2])
+
+
+def test_seeded_may_be_nested_and_gives_everything_back():
+    before = state()
+    with seeded(1, 1):
+        outer = torch.rand(1)
+        with seeded(2, 2):
+            assert torch.get_num_threads() == 2
+            assert torch.rand(1) != outer
+        assert torch.get_num_threads() == 1
+    with seeded(1):
+        assert torch.rand(1) == outer
+    assert untouched(before)

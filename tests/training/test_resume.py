@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 import os
 import pickle
+import zipfile
 
 import pytest
 import torch
@@ -228,6 +229,36 @@ def test_another_programs_file_is_a_sentence(tmp_path, content):
     path = tmp_path / "c.pt"
     torch.save(content, path)
     with pytest.raises(UserError, match="is not a checkpoint of a run"):
+        trainer().resume(path)
+
+
+@pytest.mark.parametrize(("program", "name"), [(checkpoint, "ba3us"), (torch, "torch")])
+def test_a_checkpoint_of_another_version_is_a_sentence(tmp_path, monkeypatch, program, name):
+    path = tmp_path / "c.pt"
+    with monkeypatch.context() as then:
+        then.setattr(program, "__version__", "0.0.1")
+        saved(path)
+    with pytest.raises(UserError, match=rf"was written by .*{name} 0\.0\.1.*, but this is ba3us .* torch "):
+        trainer().resume(path)
+
+
+def test_a_checkpoint_that_lacks_a_part_is_a_sentence(tmp_path):
+    path = tmp_path / "c.pt"
+    checkpoint.save(path, {"position": [0, 0]})
+    with pytest.raises(UserError, match="belongs to another method"):
+        trainer().resume(path)
+
+
+def test_a_record_marked_as_a_folder_is_noticed(tmp_path):
+    """Torch would leave its tensor to whatever the memory held."""
+    path = tmp_path / "c.pt"
+    saved(path)
+    with zipfile.ZipFile(path) as file:
+        start = file.start_dir
+    damaged = bytearray(path.read_bytes())
+    damaged[start + 38] ^= 0x10  # the attributes in the first entry of the directory
+    path.write_bytes(damaged)
+    with pytest.raises(UserError, match="can't be read"):
         trainer().resume(path)
 
 

@@ -38,7 +38,9 @@ def adapt(
         Path | None, typer.Option(help="A spec in YAML, such as a run's spec.yaml; options here go over it.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out was interrupted.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where the run in --out was interrupted.")
+    ] = False,
     json: Json = False,
     method: Annotated[str | None, _option(_TRAINING, "A name that 'ba3us methods' lists [ba3us].")] = None,
     settings: Annotated[list[str] | None, _option(_TRAINING, "name=value for the method.", "--set")] = None,
@@ -105,7 +107,9 @@ def _spec(asked: dict[str, Any], config: Path | None, settings: list[str] | None
     options = parse_options(settings or ())
     require("steps" not in options or steps is None, "Both --steps and --set steps= are given: leave one out.")
     options |= {} if steps is None else {"steps": steps}
-    typed = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items()}
+    typed: dict[str, Any] = {
+        name: str(value) if isinstance(value, Path) else value for name, value in asked.items()
+    }
     base = Spec() if config is None else Spec.read(config)
     if base.method != typed.get("method", base.method) or "protocol" in typed:
         base = dataclasses.replace(base, options={})  # those of another method, or of our own

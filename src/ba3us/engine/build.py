@@ -48,7 +48,9 @@ class Blueprint:
             f"The method {self.method!r} needs pixels, but there are feature vectors: choose another method.",
         )
         front, body, dim, classifier = (
-            self.samples.encoder(pixels, backbone) if isinstance(self.samples, Images) else self.samples.encoder()
+            self.samples.encoder(pixels, backbone)
+            if isinstance(self.samples, Images)
+            else self.samples.encoder()
         )
         network = Network(body, dim, len(self.classes), entry.method.head(config), classifier)
         return Built(front, TrainingStep(network, entry.create(network, config)))

@@ -28,8 +28,8 @@ def deeper(opened: OpenedImages, config: MethodConfig) -> str:
     tail = sum(opened.rows) * _VIEWS * front + drawn * tail_step + looks * tail_pass
     whole = drawn * whole_step + looks * whole_pass
     return (
-        f"The backbone is used as it is (--train head). Training a part of it would take about {_words(tail)} here "
-        f"(--train tail), all of it about {_words(whole)} (--train all), from one timed step of each."
+        f"The backbone is used as it is (--train head). Here training a part of it would take about "
+        f"{_words(tail)} (--train tail), all of it about {_words(whole)} (--train all), by one timed step of each."
     )
 
 

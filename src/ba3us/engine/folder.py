@@ -103,7 +103,9 @@ def write_evaluations(path: Path, evaluations: Iterable[Evaluation]) -> None:
     rows = [vars(e) for e in evaluations]
     scores = sorted({name for row in rows for name in row["scores"]})
     columns = {key: np.array([row[key] for row in rows]) for key in rows[0] if key != "scores"} if rows else {}
-    columns |= {f"scores.{name}": np.array([row["scores"].get(name, np.nan) for row in rows]) for name in scores}
+    columns |= {
+        f"scores.{name}": np.array([row["scores"].get(name, np.nan) for row in rows]) for name in scores
+    }
     with path.open("wb") as file:
         np.savez_compressed(file, **columns)  # type: ignore[arg-type]
 

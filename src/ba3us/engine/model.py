@@ -70,7 +70,8 @@ class Model:
         """Write a safetensors file; the blueprint, and a digest of all of it, go into its header."""
         state = self.state()
         header = json.dumps({"format": FORMAT, "blueprint": self.blueprint.packed()})
-        path.write_bytes(packed(state, {"ba3us": header, "digest": _digest(header, state)}))
+        about = json.dumps({"header": header, "digest": _digest(header, state)})
+        path.write_bytes(packed(state, {"ba3us": about}))
 
     @classmethod
     def load(cls, path: Path) -> Model:
@@ -78,16 +79,15 @@ class Model:
         require(path.is_file(), f"There is no model file {path}: give the folder of a run.")
         try:
             with safe_open(path, framework="pt") as file:
-                about = file.metadata() or {}
-                text, digest = about.get("ba3us", "{}"), about.get("digest")
+                about = json.loads((file.metadata() or {}).get("ba3us", "{}"))
                 state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            header = json.loads(text)
+            header = json.loads(about.get("header", "{}"))
             require(
                 isinstance(header, dict) and header.get("format") == FORMAT,
                 f"{path} is no model of ba3us, or of another version: give the folder of a run.",
             )
             require(
-                digest == _digest(text, state),
+                about.get("digest") == _digest(about["header"], state),
                 f"The model {path} is not as it was written: it is damaged; adapt again.",
             )
             return cls.rebuilt(Blueprint.unpacked(header["blueprint"]), state)
@@ -111,5 +111,5 @@ def _digest(header: str, state: dict[str, Tensor]) -> str:
     sketch = hashlib.blake2b(header.encode(), digest_size=16)
     for name in sorted(state):
         sketch.update(name.encode())
-        sketch.update(state[name].contiguous().view(-1).view(torch.uint8).numpy())
+        sketch.update(state[name].contiguous().view(-1).view(torch.uint8).numpy().data)
     return sketch.hexdigest()

@@ -105,7 +105,7 @@ class OpenedImages:
         if s.train != "head" or views or spec.ten_crop:
             return Domains(*seen)
         # one vector per image: from here on they are features like any other
-        x, xt = (domain.batch(slice(None)).cpu().numpy() for domain in seen)
+        x, xt = (domain.centres() for domain in seen)
         return Domains(Source(x, self.labels, num_classes=len(self.classes)), Target(xt))
 
     def content(self) -> Iterator[bytes]:
@@ -164,7 +164,7 @@ def _features(spec: Spec) -> OpenedArrays:
     else:
         require(found.labels is None, f"{spec.source} has labels of its own: leave --labels out.")
         y = dataclasses.replace(found, labels=read_labels(spec.labels)).named_labels(spec.labels)
-    check_same_backbone(found, given, spec.target)
+    check_same_backbone(found.origin, given.origin, spec.target)
     classes, labels = encoded(y, len(found.features))
     samples = Arrays(found.features.shape[1:], spec.backbone, found.backbone, found.weights)
     return OpenedArrays(samples, found.features, labels, given.features, classes.tolist(), given.paths)
@@ -209,6 +209,7 @@ def _readable_classes(listed: ImageList, readable: ImageList) -> tuple[np.ndarra
     """Labels that count the classes with images that can be read, their names, and the classes without any."""
     assert listed.labels is not None
     assert listed.class_names is not None
+    assert readable.labels is not None
     kept, labels = np.unique(readable.labels, return_inverse=True)
     _check_classes(listed.root, len(kept))
     names = [os.fsencode(name).decode("utf-8", "replace") for name in listed.class_names]

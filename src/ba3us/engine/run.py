@@ -13,25 +13,24 @@ import pandas as pd
 import torch
 import yaml
 
-from ba3us import __version__, methods
+from ba3us import __version__
 from ba3us.data import Target
 from ba3us.data.cache import open_images
-from ba3us.data.files import FeatureSet, check_same_backbone
+from ba3us.data.files import Origin, check_same_backbone
 from ba3us.data.images import Skipped
 from ba3us.data.writing import check_new_file, new_file, new_folder
 from ba3us.engine import folder as files
 from ba3us.engine import opening
 from ba3us.engine.build import Blueprint
-from ba3us.engine.model import Model
 from ba3us.engine.estimate import deeper
+from ba3us.engine.model import Model
 from ba3us.engine.opening import Opened, OpenedImages
 from ba3us.engine.samples import Arrays
 from ba3us.engine.spec import PRECISIONS, Spec, is_images
 from ba3us.errors import UserError, require
 from ba3us.progress import say
 from ba3us.selection import class_shares, present_classes
-from ba3us.training import Evaluation, Execution, Hook, ProgressBar, Trainer
-from ba3us.training.rules import rule_called
+from ba3us.training import Evaluation, Hook, ProgressBar, RunConfig, Trainer
 from ba3us.training.seeding import seeded
 from ba3us.training.team import Team
 
@@ -162,30 +161,27 @@ def train(
         front, module = blueprint.build(opened.backbone)
     if spec.compile:
         module.network.backbone.compile()
+    source, target = opened.domains(front, spec, show)
     on_cpu, team = opening.place(spec) == "cpu", Team.current()
-    execution = Execution(
+    execution = RunConfig(
         seed=spec.seed,
         threads=spec.threads,
         accelerator=spec.device,
         devices=spec.devices,
         nodes=spec.nodes,
         precision=PRECISIONS[spec.precision],
-        predict_batch=1024 if isinstance(opened.samples, Arrays) else 32 if on_cpu else 256,
+        predict_batch=1024 if len(source.shape) == 1 else 32 if on_cpu else 256,
         checkpoint=state,
+        identity="" if state is None else opening.digest(spec, opened, (team.size, torch.get_num_threads())),
     )
-    identity = ""
-    if state is not None:
-        identity = opening.digest(spec, opened, (__version__, torch.__version__, team.size, torch.get_num_threads()))
-    source, target = opened.domains(front, spec, show)
     shown = [ProgressBar(title=spec.method), *hooks] if show else hooks
-    rule = rule_called(spec.selection)
-    trainer = Trainer(module.network, module.method, execution, rule=rule, hooks=shown, identity=identity)
+    trainer = Trainer(module.network, module.method, execution, rule=spec.selection, hooks=shown)
     resumed = resume and state is not None and state.is_file()
     result = (trainer.resume(state) if resumed and state is not None else trainer).fit(source, target)
     best = result.evaluations[result.selected]
     about: dict[str, Any] = {
         "version": __version__,
-        "settings": methods.get(spec.method).settings_note(config, spec.protocol, spec.task),
+        "settings": "ours",
         "source_rows": opened.rows[0],
         "target_rows": opened.rows[1],
         "trained": getattr(opened.samples, "train", None),
@@ -193,7 +189,7 @@ def train(
         "resumed": resumed,
         "selected": {
             "evaluation": result.selected,
-            "rule": rule.name,
+            "rule": result.rule,
             "phase": best.phase,
             "step": best.step,
             "scores": {name: round(value, 6) for name, value in best.scores.items()},
@@ -207,7 +203,7 @@ def train(
         train=getattr(opened.samples, "train", None),
     )
     model = Model(blueprint, result.module, front)
-    run = Run(full, model, result.history, result.evaluations, result.selected, about)
+    run = Run(full, model, result.full_history(), result.evaluations, result.selected, about)
     run.notes, run.skipped = opened.notes, opened.skipped
     return run, target
 
@@ -263,10 +259,11 @@ def predict(
     model, where = Model.load(run / files.MODEL), Spec(device=device)
     samples, skipped = model.blueprint.samples, {}
     if isinstance(samples, Arrays):
-        require(root is None, f"--root is for list files of images, but {run} is a run on features: leave it out.")
+        require(
+            root is None, f"--root is for list files of images, but {run} is a run on features: leave it out."
+        )
         found = opening.read_array(data)
-        made = FeatureSet(found.features[:0], backbone=samples.backbone, weights=samples.weights)
-        check_same_backbone(made, found, data)
+        check_same_backbone(Origin(samples.backbone, samples.weights), found.origin, data)
         domain, paths = samples.domain(found.features, f"data of {data}"), found.paths
     else:
         require(is_images(data), f"{data} holds features, but {run} is a run on images: give images.")

@@ -14,7 +14,7 @@ from ba3us.data.frozen_domain import FrozenTarget
 from ba3us.data.image_domain import ImageTarget, Pixels
 from ba3us.errors import did_you_mean, require
 from ba3us.nn import SMALL, Frozen
-from ba3us.nn.backbones import Backbone, create_backbone
+from ba3us.nn.backbones import Backbone, create_backbone, square_side
 from ba3us.nn.depth import cut
 
 
@@ -48,7 +48,9 @@ class Arrays:
 
     def __post_init__(self) -> None:
         known = self.network is None or self.network in SMALL
-        require(known, f"There is no network {self.network!r} for arrays: {did_you_mean(str(self.network), SMALL)}")
+        require(
+            known, f"There is no network {self.network!r} for arrays: {did_you_mean(str(self.network), SMALL)}"
+        )
         require(
             self.network is not None or len(self.shape) == 1,
             f"A sample has shape {tuple(self.shape)}, no vector: flatten it, or give a network for such arrays "
@@ -88,8 +90,8 @@ class Images:
 
     @property
     def side(self) -> int:
-        """Side of the squares that crops are taken from: 256 for crops of 224, as in the paper."""
-        return round(self.size * 8 / 7)
+        """Side of the squares that crops are taken from."""
+        return square_side(self.size)
 
     def encoder(self, inside: bool = False, backbone: Backbone | None = None) -> Encoder:
         """The backbone, cut where training begins; `inside` leaves what is frozen in the body.
@@ -100,11 +102,13 @@ class Images:
         parts = cut(whole, self.train, check=backbone is not None)
         front, body = parts.front, parts.tail
         if front is not None and inside:
-            front, body = None, nn.Sequential(Frozen(front), body)
+            body, front = nn.Sequential(Frozen(front), body), None
         body.to(memory_format=torch.channels_last)
         return Encoder(front, body, whole.dim, whole.classifier)
 
-    def domain(self, pixels: Pixels, name: str, front: nn.Module | None, device: str, cache_gb: float) -> Target:
+    def domain(
+        self, pixels: Pixels, name: str, front: nn.Module | None, device: str, cache_gb: float
+    ) -> Target:
         """More images, through what is frozen."""
         images = ImageTarget(pixels, self.size, self.mean, self.std, views=0, device=device, name=name)
         return images if front is None else FrozenTarget(images, front, cache_gb=cache_gb)

@@ -8,7 +8,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -21,7 +22,18 @@ PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mix
 _PATHS = ("source", "target", "labels", "root", "classes", "weights")
 _FEATURES = (".npz", ".npy")
 # what only one kind of data has a use for
-_FOR_IMAGES = ("weights", "train", "views", "size", "ten_crop", "root", "classes", "compile", "cache_gb", "workers")
+_FOR_IMAGES = (
+    "weights",
+    "train",
+    "views",
+    "size",
+    "ten_crop",
+    "root",
+    "classes",
+    "compile",
+    "cache_gb",
+    "workers",
+)
 _FOR_FEATURES = ("labels",)
 
 
@@ -122,7 +134,7 @@ class Spec:
         assert self.source is not None
         images = is_images(self.source) and is_images(str(self.target))
         kind, others = ("images", _FOR_FEATURES) if images else ("features", _FOR_IMAGES)
-        wrong = [name for name in others if getattr(self, name) not in (None, False)]
+        wrong = [name for name in others if not (getattr(self, name) is None or getattr(self, name) is False)]
         if wrong:
             raise UserError(
                 f"--{wrong[0].replace('_', '-')} is not for {kind} such as {self.source}: leave it out."
@@ -135,7 +147,9 @@ class Spec:
         """As YAML, without what is left to others; `about` (what became of it) is for people."""
         require(isinstance(self.selection, str), "A selection that is a function can't be written to a file.")
         plain = {
-            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != _default(f)
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if getattr(self, f.name) != _default(f)
         }
         plain |= {name: os.path.abspath(plain[name]) for name in _PATHS if name in plain}
         content = {"format": FORMAT, **plain} | ({"about": about} if about else {})
@@ -178,8 +192,14 @@ def _default(f: dataclasses.Field[Any]) -> Any:
 
 def _check_type(name: str, value: Any, kind: Any) -> None:
     """A sentence unless `value` is of the declared type."""
-    kinds = get_args(kind) or (kind,)
-    words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict[str, Any]: "options"}
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    words = {
+        str: "text",
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        dict[str, Any]: "options",
+    }
     fits = (
         (value is None and type(None) in kinds)
         or (isinstance(value, str) and str in kinds)

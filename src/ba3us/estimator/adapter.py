@@ -178,8 +178,8 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         samples = Arrays(rows.shape[1:])
         opened = OpenedArrays(samples, rows, labels, target, self.classes_.tolist())
         state = None if self.checkpoint is None else Path(self.checkpoint)
-        shown = {"hooks": self.hooks, "state": state, "resume": True, "show": self.verbose}
-        self.run_: Run = train(spec if target_rows is not None else _plain(spec), opened, **shown)[0]
+        how: dict[str, Any] = {"hooks": self.hooks, "state": state, "resume": True, "show": self.verbose}
+        self.run_: Run = train(spec if target_rows is not None else _plain(spec), opened, **how)[0]
         if state is not None:
             state.unlink(missing_ok=True)
         self._keep(target_rows is not None)
@@ -294,9 +294,7 @@ def _plain(spec: Spec) -> Spec:
     config, shared = spec.resolved(), dataclasses.fields(methods.get(_PLAIN).method.Config)
     options = {f.name: getattr(config, f.name) for f in shared}
     options |= {"steps": config.steps + config.warmup_steps, "warmup_steps": 0}
-    return dataclasses.replace(
-        spec, method=_PLAIN, options=options, protocol=None, task=None, selection="last"
-    )
+    return dataclasses.replace(spec, method=_PLAIN, options=options, protocol=None, task=None, selection="last")
 
 
 def _seed(random_state: Any) -> int:

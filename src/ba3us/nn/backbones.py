@@ -60,13 +60,18 @@ class Backbone:
 
     @property
     def side(self) -> int:
-        """Side of the squares that crops are taken from: 256 for crops of 224, as in the paper."""
-        return round(self.size * 8 / 7)
+        """Side of the squares that crops are taken from."""
+        return square_side(self.size)
 
     @cached_property
     def digest(self) -> str:
         """16 digits that tell these weights from others; ask before the module is trained or taken apart."""
         return state_hash(self.module, 8).hexdigest()
+
+
+def square_side(size: int) -> int:
+    """Side of the squares that crops of side `size` are taken from: 256 for crops of 224, as in the paper."""
+    return round(size * 8 / 7)
 
 
 def state_hash(module: nn.Module, digest_size: int = 64) -> hashlib.blake2b:

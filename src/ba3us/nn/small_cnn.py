@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ba3us.errors import require
 from torch import nn
+
+from ba3us.errors import require
 
 _WIDTH, _FEATURES = 16, 256
 

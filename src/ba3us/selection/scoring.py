@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
 from ba3us.errors import require
-from ba3us.training import Evaluation, Result
+from ba3us.training import Evaluation
+
+
+class Kept(Protocol):
+    """What a training, or a run, has kept: its evaluations, one of them selected."""
+
+    evaluations: list[Evaluation]
+    selected: int
 
 
 def accuracies(evaluations: Sequence[Evaluation], labels: Any) -> pd.DataFrame:
@@ -34,12 +41,12 @@ def accuracies(evaluations: Sequence[Evaluation], labels: Any) -> pd.DataFrame:
     )
 
 
-def selected_accuracy(result: Result, labels: Any) -> float:
-    """Accuracy at the evaluation chosen without labels (the lowest mean target entropy)."""
+def selected_accuracy(result: Kept, labels: Any) -> float:
+    """Accuracy at the evaluation that the run's rule chose, without labels."""
     return float(accuracies(result.evaluations, labels)["accuracy"].iloc[result.selected])
 
 
-def summary(result: Result, labels: Any) -> dict[str, float]:
+def summary(result: Kept, labels: Any) -> dict[str, float]:
     """Accuracy of the last, the selected and, knowing the labels, the best candidate (``oracle``)."""
     table = accuracies(result.evaluations, labels)
     candidates = table[table["candidate"]]["accuracy"]
@@ -50,7 +57,7 @@ def summary(result: Result, labels: Any) -> dict[str, float]:
     }
 
 
-def confusion(result: Result, labels: Any) -> dict[str, float]:
+def confusion(result: Kept, labels: Any) -> dict[str, float]:
     """What the selected predictions mistake: why a run is bad.
 
     ``absent`` is the share of rows that are given to classes the target does not hold; ``lost`` is how many

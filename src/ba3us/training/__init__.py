@@ -2,24 +2,16 @@
 
 from ba3us.training.config import RunConfig
 from ba3us.training.hooks import Hook
-from ba3us.training.image_model import ImageBlueprint, ImageModel
 from ba3us.training.loop import Trainer, TrainingStep
-from ba3us.training.model import Blueprint, Model
 from ba3us.training.progress import ProgressBar
 from ba3us.training.result import Evaluation, Result
-from ba3us.training.run import fit
 
 __all__ = [
-    "Blueprint",
     "Evaluation",
     "Hook",
-    "ImageBlueprint",
-    "ImageModel",
-    "Model",
     "ProgressBar",
     "Result",
     "RunConfig",
     "Trainer",
     "TrainingStep",
-    "fit",
 ]

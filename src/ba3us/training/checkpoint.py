@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from ba3us import __version__
 from ba3us.errors import UserError, require
 
-_FORMAT = "ba3us run 2"
+_FORMAT = "ba3us run 3"
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -19,7 +20,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        torch.save({"format": _FORMAT, **state}, part)
+        torch.save({"format": _FORMAT, "written_by": _program(), **state}, part)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
@@ -30,8 +31,8 @@ def load(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"There is no checkpoint at {path}: check the path, or start without resuming.")
     try:
-        with zipfile.ZipFile(path) as file:  # torch does not look at the checksums
-            if file.testzip() is not None:
+        with zipfile.ZipFile(path) as file:  # torch looks at no checksum, and reads what is marked as a folder
+            if file.testzip() is not None or any(record.external_attr for record in file.infolist()):
                 raise zipfile.BadZipFile
         state = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:
@@ -43,7 +44,17 @@ def load(path: Path) -> dict[str, Any]:
         isinstance(state, dict) and state.get("format") == _FORMAT,
         f"The file {path} is not a checkpoint of a run, or of another version: start without resuming.",
     )
+    writer = state.get("written_by")
+    require(
+        writer == _program(),
+        f"The checkpoint {path} was written by {writer}, but this is {_program()}, which need not go on "
+        "the same way: use what wrote it, or start without resuming.",
+    )
     return state
+
+
+def _program() -> str:
+    return f"ba3us {__version__} with torch {torch.__version__}"
 
 
 def random_state() -> dict[str, torch.Tensor]:

@@ -36,6 +36,8 @@ class RunConfig:
         Passed to Lightning Fabric.
     checkpoint : Path, optional
         Where to save the state of the run at every evaluation (and every `checkpoint_every` updates).
+    identity : str
+        A digest of all that the result depends on; a checkpoint of another one is not resumed.
     """
 
     seed: int = 0
@@ -49,6 +51,7 @@ class RunConfig:
     precision: Any = "32-true"
     checkpoint: Path | None = None
     checkpoint_every: int | None = None
+    identity: str = ""
 
     def __post_init__(self) -> None:
         require(self.seed >= 0, f"The seed is {self.seed}: it must be 0 or more.")

@@ -135,10 +135,11 @@ def _fabric(place: Layout, precision: str) -> tuple[Fabric, Team]:
 
 
 class Prepared(NamedTuple):
-    """A module on its device, its optimiser, and how to find gradients and to step."""
+    """A module on its device, its optimiser, its precision (with the scale of float16), and how to go on."""
 
     module: nn.Module
     optimizer: Any
+    precision: Precision
     backward: Callable[[Tensor], Any]
     step: Callable[[], Any]
 
@@ -150,10 +151,10 @@ def set_up(fabric: Fabric, module: nn.Module, optimizer: Callable[[], SGD]) -> P
     """
     if fabric.world_size == 1 and type(fabric.strategy.precision) is Precision:
         module, plain = module.to(fabric.device), optimizer()
-        return Prepared(module, plain, Tensor.backward, plain.update)
+        return Prepared(module, plain, fabric.strategy.precision, Tensor.backward, plain.update)
     wrapped = fabric.setup_module(module, _reapply_compile=False)
     stepper: Any = fabric.setup_optimizers(optimizer())
-    return Prepared(wrapped, stepper, fabric.backward, stepper.step)
+    return Prepared(wrapped, stepper, fabric.strategy.precision, fabric.backward, stepper.step)
 
 
 @contextmanager

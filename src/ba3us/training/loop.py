@@ -6,13 +6,12 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
@@ -21,12 +20,13 @@ from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.errors import UserError, require
 from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, Phase, Recipe, Step
 from ba3us.nn import Network
-from ba3us.training import checkpoint, devices, parameters
+from ba3us.training import checkpoint, devices, parameters, rules
 from ba3us.training.batches import Feed
 from ba3us.training.config import RunConfig
 from ba3us.training.hooks import Hook
 from ba3us.training.predict import predict_domain
 from ba3us.training.result import Evaluation, Result
+from ba3us.training.seeding import seeded
 from ba3us.training.team import Team
 
 
@@ -68,6 +68,9 @@ class Trainer:
         ``positions()`` and ``seek(positions)``.
     hooks : sequence of Hook
         Onlookers; where several processes share a run, those of the first.
+    rule : str or function
+        Which evaluation's weights are selected: a name of :data:`ba3us.training.rules.RULES`, or a function
+        from the target's :class:`~ba3us.methods.base.DomainOutputs` to a number, larger for better.
     """
 
     def __init__(
@@ -79,15 +82,17 @@ class Trainer:
         recipe: Recipe | None = None,
         streams: Any = None,
         hooks: Sequence[Hook] = (),
+        rule: str | Callable[[DomainOutputs], Any] = "entropy",
     ) -> None:
         self.config = config or RunConfig()
         self.recipe = recipe or method.recipe()
         self.module = TrainingStep(network, method)
         self.streams = streams
         self.hooks = hooks
+        self.rule = rules.rule_for(rule)
         self.rows: list[dict[str, Any]] = []
         self.evaluations: list[Evaluation] = []
-        self.best_score = math.inf
+        self.best_score = -math.inf
         self.selected = -1
         self.best_state: dict[str, Tensor] | None = None
         self._trainable = parameters.trainable(self.module)
@@ -108,25 +113,27 @@ class Trainer:
         """Go on from a checkpoint; the run then equals one that was never interrupted."""
         state = checkpoint.load(Path(path))
         try:
+            require(
+                (state["identity"], state["rule"]) == (self.config.identity, self.rule.name),
+                f"The checkpoint {path} is of another run (other data, weights, options, rule, seed or "
+                "threads): give the same, or start anew with --overwrite.",
+            )
             self.module.load_state_dict(state["module"])
-        except RuntimeError as error:
+            for name in ("rows", "best_score", "selected", "best_state"):
+                setattr(self, name, state[name])
+            self.evaluations = [Evaluation.unpacked(e) for e in state["evaluations"]]
+            self._start, self._resumed = tuple(state["position"]), state
+        except (RuntimeError, KeyError) as error:
             raise UserError(
                 f"The checkpoint {path} belongs to another method, network or number of classes."
             ) from error
-        self.rows, self._start, self._resumed = state["rows"], tuple(state["position"]), state
-        self.best_score, self.selected, self.best_state = (
-            state["best_score"],
-            state["selected"],
-            state["best_state"],
-        )
-        self.evaluations = [Evaluation.unpacked(e) for e in state["evaluations"]]
         return self
 
     def fit(self, source: Source, target: Target) -> Result:
         """Run all phases of the recipe; returns the result with the selected weights loaded."""
         fabric, self.module.team = devices.start(self.config)
         self._check(source, target)
-        with self._reproducible():
+        with seeded(self.config.seed, self.config.threads):
             if self.streams is None:
                 labels = source.labels.numpy() if self.recipe.balanced_source else None
                 self.streams = Streams(len(source), len(target), self.config.seed, labels)
@@ -159,6 +166,7 @@ class Trainer:
         evaluated = self._resumed is not None
         if self._resumed is not None:
             work.optimizer.load_state_dict(self._resumed["optimizer"])
+            work.precision.load_state_dict(self._resumed["precision"])
             self.streams.seek(self._resumed["streams"])
             checkpoint.set_random_state(self._resumed["random"])
             self._resumed = None
@@ -166,7 +174,7 @@ class Trainer:
         for index in range(first, phase.steps + 1):
             step = Step(index, phase.span, phase.name)
             if not evaluated and self._observe(phase, step, source, target):
-                self._save(number, index, work.optimizer)
+                self._save(number, index, work)
             evaluated = False
             if index == phase.steps:
                 break
@@ -204,23 +212,25 @@ class Trainer:
         refresh = phase.adapts and self.recipe.refresh.due(step.number, phase.span)
         look = phase.adapts and every is not None and step.number > 0 and step.number % every == 0
         saved = self.config.checkpoint_every
-        if not (refresh or look or (at_end and not phase.adapts)):
+        unseen = at_end and all(e.phase != phase.name for e in self.evaluations)
+        if not (refresh or look or unseen):
             return saved is not None and step.number > 0 and step.number % saved == 0
         self.team.average_statistics(self.module)
         outputs = self._refresh(source, target) if refresh else self._predict(target)
-        score = scores.mean_entropy(outputs.logits)
-        self._require_finite(score, "target entropy", step)
+        entropy = scores.mean_entropy(outputs.logits)
+        self._require_finite(entropy, "target entropy", step)
         evaluation = Evaluation(
             phase=phase.name,
             step=step.number,
             candidate=phase.adapts and (step.number > 0 or at_end),
-            score=score,
+            score=self.rule(outputs),
+            scores={"entropy": entropy} | rules.cheap_scores(outputs.logits),
             predictions=outputs.logits.argmax(dim=1).cpu().numpy(),
             mean_probabilities=scores.mean_probabilities(outputs.logits).cpu().numpy(),
         )
         self.evaluations.append(evaluation)
-        if evaluation.candidate and score < self.best_score:
-            self.best_score, self.selected = score, len(self.evaluations) - 1
+        if evaluation.candidate and self.rule.prefers(evaluation.score, self.best_score):
+            self.best_score, self.selected = evaluation.score, len(self.evaluations) - 1
             self.best_state = self._copy_state()
         self._notify("on_evaluation", evaluation)
         return True
@@ -262,7 +272,7 @@ class Trainer:
             "lower learning_rate, or scale the inputs.",
         )
 
-    def _save(self, number: int, index: int, optimizer: Any) -> None:
+    def _save(self, number: int, index: int, work: devices.Prepared) -> None:
         if self.config.checkpoint is None:
             return
         self.team.average_statistics(self.module)
@@ -273,11 +283,14 @@ class Trainer:
             {
                 "position": [number, index],
                 "module": self._copy_state(),
-                "optimizer": optimizer.state_dict(),
+                "optimizer": work.optimizer.state_dict(),
+                "precision": work.precision.state_dict(),
                 "streams": self.streams.positions(),
                 "random": checkpoint.random_state(),
                 "rows": self.rows,
                 "evaluations": [e.packed() for e in self.evaluations],
+                "rule": self.rule.name,
+                "identity": self.config.identity,
                 "best_score": self.best_score,
                 "selected": self.selected,
                 "best_state": self.best_state,
@@ -288,10 +301,10 @@ class Trainer:
         self.module.team = Team()  # from here on each process goes its own way
         last = self._copy_state()
         states = {"selected": self.best_state or last, "last": last}
+        selected = self.selected if self.best_state else len(self.evaluations) - 1
         history = pd.DataFrame(self.rows)
-        return Result(self.module, self.recipe, history, self.evaluations, self.selected, states).use(
-            "selected"
-        )
+        result = Result(self.module, self.recipe, history, self.evaluations, selected, states, self.rule.name)
+        return result.use("selected")
 
     def _notify(self, event: str, *args: Any) -> None:
         for hook in self.hooks if self.team.first else ():
@@ -302,6 +315,7 @@ class Trainer:
             source.shape == target.shape,
             f"A source sample has shape {source.shape}, a target sample {target.shape}: both must be the same.",
         )
+        require(bool(self.recipe.phases), "The recipe has no phases: give it at least one.")
         classes = self.module.network.num_classes
         require(
             source.num_classes == classes,
@@ -310,16 +324,3 @@ class Trainer:
         self.team.check_batch(self.recipe.batch_size)
         rows = (len(source), len(target))
         self.team.check_same("rows, seed or where to go on", (*rows, self.config.seed, *self._start))
-
-    @contextmanager
-    def _reproducible(self) -> Iterator[None]:
-        """Seeded randomness and a fixed number of threads, without touching the caller's."""
-        threads = torch.get_num_threads()
-        with torch.random.fork_rng():
-            torch.manual_seed(self.config.seed)
-            if self.config.threads is not None:
-                torch.set_num_threads(self.config.threads)
-            try:
-                yield
-            finally:
-                torch.set_num_threads(threads)

@@ -72,4 +72,4 @@ def predict_domain(
 
 
 def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype == torch.bfloat16 else x
+    return x.float() if x.element_size() < 4 else x

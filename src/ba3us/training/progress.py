@@ -83,7 +83,7 @@ class ProgressBar(Hook):
     def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
         """Show the target's mean entropy."""
         if self._progress is not None:
-            self._figures["entropy"] = f"target entropy {evaluation.score:.3f}"
+            self._figures["entropy"] = f"target entropy {evaluation.scores['entropy']:.3f}"
             self._show()
 
     def on_end(self, trainer: Trainer) -> None:

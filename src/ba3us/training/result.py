@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A look at the whole target after `step` updates of `phase`, without its labels."""
+    """A look at the whole target after `step` updates of `phase`, without its labels.
+
+    `score` is what the selection rule says of it (larger is better), `scores` are label-free scores by name.
+    """
 
     phase: str
     step: int
     candidate: bool
     score: float
+    scores: dict[str, float]
     predictions: np.ndarray
     mean_probabilities: np.ndarray
 
@@ -43,7 +47,7 @@ class Evaluation:
 
 @dataclass
 class Result:
-    """A trained run: networks, the history table and every evaluation.
+    """A trained run: networks, the table of its updates and every evaluation, one of them selected by `rule`.
 
     The module starts out holding the selected weights; :meth:`use` switches between ``"selected"`` and
     ``"last"``.
@@ -55,6 +59,25 @@ class Result:
     evaluations: list[Evaluation]
     selected: int
     states: dict[str, dict[str, Tensor]]
+    rule: str
+
+    def full_history(self) -> pd.DataFrame:
+        """The updates and, in columns ``target_…``, ``score`` and ``selected``, every evaluation.
+
+        A row tells of the weights after `step` updates of `phase`: what the next update found, what the
+        evaluation found, or both.
+        """
+        order = {phase.name: number for number, phase in enumerate(self.recipe.phases)}
+        looks: list[dict[Any, Any]] = [
+            {"phase": e.phase, "step": e.step}
+            | {f"target_{name}": value for name, value in e.scores.items()}
+            | {"score": e.score, "selected": number == self.selected}
+            for number, e in enumerate(self.evaluations)
+        ]
+        rows: dict[tuple[int, int], dict[Any, Any]] = {}
+        for row in self.history.to_dict("records") + looks:
+            rows.setdefault((order[row["phase"]], row["step"]), {}).update(row)
+        return pd.DataFrame([rows[place] for place in sorted(rows)])
 
     def use(self, which: str) -> Result:
         """Load the weights called `which` and return self."""
