@@ -41,7 +41,7 @@ class FrozenTarget(Target):
         Show a bar.
     """
 
-    prefetches = varies = True
+    prefetches = True
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ class ImageTarget(Target):
         Where crops are cut and normalised.
     """
 
-    prefetches = varies = True
+    prefetches = True
 
     def __init__(
         self,
