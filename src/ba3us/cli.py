@@ -102,6 +102,7 @@ def adapt(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from ba3us import image_runs, runs
     from ba3us.methods.options import parse_options
+    from ba3us.nn.memory import keep_memory
     from ba3us.training.devices import launched
 
     shown: dict[str, Any] = {"backbone": backbone, "weights": weights, "train": train, "views": views}
@@ -121,6 +122,7 @@ def adapt(
     with launched(accelerator, devices, nodes) as team:
         common["verbose"] = team.first and not json
         if image_runs.are_images(source, target, {"labels": labels}, given | asked):
+            keep_memory()
             options = image_runs.ImageOptions(device=accelerator or "auto", **given)
             summary = image_runs.adapt_images(source, target, out, images=options, **asked, **common)
         else:
@@ -224,7 +226,9 @@ def embed(
 ) -> None:
     """Turn images into features, once and for all: a .npz file for adapt, predict and bench."""
     from ba3us.embedding import embed_to_file
+    from ba3us.nn.memory import keep_memory
 
+    keep_memory()
     summary = embed_to_file(
         images,
         out,

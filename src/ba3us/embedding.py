@@ -25,7 +25,6 @@ from ba3us.data.one_pass import OnePass, Squares
 from ba3us.errors import UserError, require
 from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone
 from ba3us.nn.inference import for_inference
-from ba3us.nn.memory import kept_memory
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 _CLOSE = 0.999  # cosine to float32 below which bfloat16 is not used
@@ -190,7 +189,7 @@ def _stream(once: OnePass, chunks: list[range], seer: _Seer, workers: int) -> It
         return seer(once.read(rows))
 
     on_cpu = seer.place.type == "cpu"
-    with quiet_pillow(), kept_memory(), _torch_threads(max(1, _cores() // workers) if on_cpu else _cores()):
+    with quiet_pillow(), _torch_threads(max(1, _cores() // workers) if on_cpu else _cores()):
         if seer.unsettled:
             seer.settle(once.read(chunks[0]))
         if on_cpu:

@@ -25,7 +25,6 @@ from ba3us.image_runs.opening import OpenedSource, OpenedTarget
 from ba3us.image_runs.options import ImageOptions
 from ba3us.image_runs.plan import Plan
 from ba3us.nn.backbones import Backbone, create_backbone
-from ba3us.nn.memory import kept_memory
 from ba3us.runs import MODEL, is_run, presence_table, write_predictions, write_tables
 from ba3us.training import ImageBlueprint, ImageModel, ProgressBar, Result, Trainer
 from ba3us.training.team import Team
@@ -180,10 +179,9 @@ def _train(
         front, step = blueprint.assemble(backbone)
     if plan.chosen.compile:
         step.network.backbone.compile()
-    with kept_memory():
-        source, target = plan.domains(blueprint, found, given, front, verbose)
-        trainer = Trainer(step.network, step.method, plan.run(state), hooks=[ProgressBar()] if verbose else [])
-        result = (trainer.resume(state) if resumed else trainer).fit(source, target)
+    source, target = plan.domains(blueprint, found, given, front, verbose)
+    trainer = Trainer(step.network, step.method, plan.run(state), hooks=[ProgressBar()] if verbose else [])
+    result = (trainer.resume(state) if resumed else trainer).fit(source, target)
     return _Trained(ImageModel(blueprint, result.module, front), result, target)
 
 
