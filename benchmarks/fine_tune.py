@@ -25,7 +25,7 @@ from ba3us.bench import markdown
 from ba3us.image_runs import ImageOptions, opening
 from ba3us.image_runs.plan import Plan
 from ba3us.nn.backbones import create_backbone
-from ba3us.nn.memory import kept_memory
+from ba3us.nn.memory import keep_memory
 from ba3us.selection import summary
 from ba3us.training import RunConfig, Trainer
 
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace, depth: str, target: str, method: str, seed: in
     source, unlabelled = plan.domains(blueprint, found, given, front, True)
     start = time.perf_counter()
     config = RunConfig(seed=seed, threads=args.threads, predict_batch=32)
-    with kept_memory():
-        result = Trainer(step.network, step.method, config).fit(source, unlabelled)
+    keep_memory()
+    result = Trainer(step.network, step.method, config).fit(source, unlabelled)
     seconds = time.perf_counter() - start
     labels = labels_of(listing, given.pixels.images.paths)
     curve = [(e.step, float((e.predictions == labels).mean()), e.scores["entropy"]) for e in result.evaluations]

@@ -33,7 +33,7 @@ from ba3us.data import Streams
 from ba3us.data.image_domain import ImageSource, ImageTarget, PixelArray
 from ba3us.nn import Network
 from ba3us.nn.backbones import create_backbone
-from ba3us.nn.memory import kept_memory
+from ba3us.nn.memory import keep_memory
 from ba3us.training import Hook, RunConfig, Trainer
 
 CLASSES, LENT = 31, 0.25
@@ -91,8 +91,8 @@ def ours(batch: int, size: int, steps: int, precision: str = "32-true", compiled
     recipe = dataclasses.replace(recipe, phases=(phase,))
     clock, streams = Clock(), Constant(len(source), len(target), 0)
     run = RunConfig(precision=precision)
-    with kept_memory():  # as ba3us.image_runs does
-        Trainer(network, method, run, recipe=recipe, streams=streams, hooks=[clock]).fit(source, target)
+    keep_memory()  # as `ba3us adapt` does
+    Trainer(network, method, run, recipe=recipe, streams=streams, hooks=[clock]).fit(source, target)
     return clock.seconds[1:]
 
 

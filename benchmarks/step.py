@@ -31,7 +31,6 @@ from ba3us.data import Source, Streams, Target
 from ba3us.nn import Discriminator, Network
 from ba3us.training import Hook, RunConfig, Trainer, loop
 from ba3us.training.batches import Feed
-from ba3us.training.parameters import SGD
 
 DIM, CLASSES, BATCH, BORROWED, HIDDEN = 2048, 31, 36, 9, 1024
 
@@ -257,7 +256,7 @@ def parts(steps: int) -> str:
         "network": (Network, "forward"),
         "discriminator": (Discriminator, "forward"),
         "backward": (torch.Tensor, "backward"),
-        "SGD": (SGD, "update"),
+        "SGD": (torch.optim.SGD, "step"),
         "update": (loop.Trainer, "_update"),
     }
     times: dict[str, list[float]] = {name: [] for name in places}

@@ -23,7 +23,7 @@ from ba3us import methods
 from ba3us.image_runs import ImageOptions, opening
 from ba3us.image_runs.plan import Plan
 from ba3us.nn.backbones import create_backbone
-from ba3us.nn.memory import kept_memory
+from ba3us.nn.memory import keep_memory
 from ba3us.training import RunConfig, Trainer
 
 
@@ -57,7 +57,8 @@ class Ready:
 
 def measure(args: argparse.Namespace) -> str:
     """Run everything; the report as Markdown."""
-    with tempfile.TemporaryDirectory() as folder, kept_memory():
+    keep_memory()
+    with tempfile.TemporaryDirectory() as folder:
         os.environ["BA3US_CACHE"] = folder
         ready = {train: Ready(train, args) for train in ("tail", "all")}
         seconds: dict[str, list[float]] = {train: [] for train in ready}

@@ -147,14 +147,10 @@ def test_torch_computes_with_few_threads_in_each_worker_and_is_given_them_back(m
 def test_no_views_are_the_centre():
     domain = image_domains(views=0)[1]
     frozen = FrozenTarget(domain, Front())
-    assert not domain.varies and not frozen.varies and frozen.front.images == 1 + 7
+    assert frozen.front.images == 1 + 7
     rows, draws = np.array([4, 2, 4]), np.arange(3)
     for one in (domain, frozen):
         assert torch.equal(one.training_batch(rows, draws), one.batch(rows))
-        out = torch.empty((3, *one.shape), dtype=torch.float64)
-        one.copy_rows(torch.from_numpy(rows), out)
-        assert torch.equal(out, one.batch(rows, torch.float64))
-    assert image_domains(views=1)[1].varies and image_domains()[1].varies
 
 
 def test_convolutions_of_other_strides_are_other_fronts():

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.errors import UserError
@@ -210,6 +211,17 @@ def test_small_and_narrow_targets(name, n_target, present):
     assert result.history["loss"].map(math.isfinite).all()
     assert result.predict(target).logits.isfinite().all()
     assert len(result.evaluations[-1].predictions) == n_target
+
+
+def test_a_network_that_begins_in_place_leaves_the_callers_arrays_alone():
+    g = np.random.default_rng(0)
+    x, xt = (g.standard_normal((n, WIDTH)).astype(np.float32) for n in (12, 9))
+    before = x.copy(), xt.copy()
+    target = Target(xt, views=xt[None])
+    for name in ("ba3us", "pada"):  # pada looks at the views
+        result = trainer(name, backbone=nn.ReLU(inplace=True)).fit(Source(x, np.arange(12) % CLASSES), target)
+        result.predict(target)
+        assert np.array_equal(x, before[0]) and np.array_equal(xt, before[1])
 
 
 def test_a_class_seen_once_and_a_class_never_seen():

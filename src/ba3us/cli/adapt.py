@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from ba3us.cli.app import Json, app, show
+from ba3us.cli.memory import keep_memory
 from ba3us.errors import require
 from ba3us.progress import say
 
@@ -83,6 +84,8 @@ def adapt(
     from ba3us.training.devices import launched
 
     spec = _spec(asked, config, settings, steps)
+    if spec.of_images:
+        keep_memory()
     out = out or Path("runs") / Path(str(spec.target)).stem
     try:
         with launched(spec.device, spec.devices, spec.nodes) as team:

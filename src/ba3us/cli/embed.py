@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from ba3us.cli.app import Json, app, show
+from ba3us.cli.memory import keep_memory
 
 
 @app.command()
@@ -32,6 +33,7 @@ def embed(
     """Turn images into features, once and for all: a .npz file for adapt, predict and bench."""
     from ba3us.embedding import embed_to_file
 
+    keep_memory()
     summary = embed_to_file(
         images,
         out,

@@ -29,7 +29,6 @@ class Target:
     """
 
     prefetches: ClassVar[bool] = False  # whether it is worth telling `expect` of the next rows
-    varies: bool = False  # whether `training_batch` shows a row otherwise each time
     _x: Any = None  # Tensor or Mapped; domains that make their rows when asked have none
 
     def __init__(self, x: Any, *, views: Any = None, name: str = "target") -> None:
@@ -50,19 +49,12 @@ class Target:
         return tuple(self._x.shape[1:])
 
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rows at `indices` (an integer array or a slice) as a floating tensor."""
+        """A copy of the rows at `indices` (an integer array or a slice) as a floating tensor."""
         return _rows(self._x, indices, dtype)
 
     def training_batch(self, indices: Any, draws: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
         """Rows for an update. `draws` number each time a row is drawn in a run, for domains that vary rows."""
         return self.batch(indices, dtype)
-
-    def copy_rows(self, indices: Tensor, out: Tensor) -> None:
-        """Write the rows at `indices` into `out`."""
-        if isinstance(self._x, Tensor) and self._x.dtype == out.dtype:
-            torch.index_select(self._x, 0, indices, out=out)
-        else:
-            out.copy_(self.batch(indices.numpy(), out.dtype))
 
     def expect(self, indices: Any) -> None:
         """These rows will be asked for next; a domain that `prefetches` may begin to read them."""
@@ -158,8 +150,9 @@ def _refuse(value: np.floating, row: int, name: str) -> None:
 
 def _rows(x: Tensor | Mapped, indices: Any, dtype: torch.dtype) -> Tensor:
     if isinstance(x, Tensor):
-        rows = x[indices] if isinstance(indices, slice) else x.index_select(0, torch.as_tensor(indices))
-        return rows.to(dtype)
+        if isinstance(indices, slice):
+            return x[indices].to(dtype, copy=True)  # a network may begin in place
+        return x.index_select(0, torch.as_tensor(indices)).to(dtype)
     return torch.from_numpy(x.read(indices)).to(dtype)
 
 

@@ -19,7 +19,6 @@ from ba3us.data.store import KEY_BYTES, Store, cache_folder
 from ba3us.errors import require
 from ba3us.nn.backbones import state_hash
 from ba3us.nn.inference import for_inference
-from ba3us.nn.memory import kept_memory
 
 ACTIVATIONS = ("float16", "float32")
 PRECISIONS = ("float32", "bfloat16")
@@ -80,7 +79,7 @@ class FrozenTarget(Target):
             precision in PRECISIONS, f"Unknown precision {precision!r}: choose one of {', '.join(PRECISIONS)}."
         )
         require(batch_size is None or batch_size > 0, f"batch_size is {batch_size}: give at least 1.")
-        self.images, self.name, self.views, self.varies = images, images.name, images.views, images.varies
+        self.images, self.name, self.views = images, images.name, images.views
         self._workers, self._progress, self._half = worker_count(workers), progress, precision == "bfloat16"
         self._batch_size = batch_size or (4 if images.device.type == "cpu" else 128)
         budget = budget_of(cache_gb)
@@ -198,7 +197,7 @@ class FrozenTarget(Target):
         if not parts:
             return
         if on_cpu:
-            with kept_memory(), _torch_threads(max(1, cores() // self._workers)):
+            with _torch_threads(max(1, cores() // self._workers)):
                 yield from map_in_order(lambda part: stored(read(part)), parts, self._workers)
         else:
             yield from map(stored, map_in_order(read, parts, self._workers))

@@ -85,7 +85,7 @@ class ImageTarget(Target):
         require(views is None or views >= 0, f"The number of views is {views}: it must be at least 0.")
         self.pixels, self.size, self.name = pixels, size, name
         self.mean, self.std = tuple(mean), tuple(std)
-        self.seed, self.view_count, self.varies, self.device = seed, views, views != 0, _device(device)
+        self.seed, self.view_count, self.device = seed, views, _device(device)
         self.views: Any = range(crops.TEN) if ten_crop else None
         self._margin = pixels.side - size
 

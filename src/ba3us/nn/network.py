@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -133,19 +132,7 @@ class Network(nn.Module):
         if len(batches) > 1 and self.couples_samples and not joint:
             features, logits = zip(*map(self, batches))
             return torch.cat(features), torch.cat(logits)
-        return self(batches[0] if len(batches) == 1 else _joined(batches))
-
-
-def _joined(batches: Sequence[Tensor]) -> Tensor:
-    """The rows of all batches; without a copy where they lie one after the other in memory."""
-    first = batches[0]
-    memory, place = first.untyped_storage().data_ptr(), first.storage_offset()
-    for x in batches:
-        follows = x.untyped_storage().data_ptr() == memory and x.storage_offset() == place
-        if not follows or not x.is_contiguous() or x.requires_grad:
-            return torch.cat(tuple(batches))
-        place += x.numel()
-    return first.as_strided((sum(map(len, batches)), *first.shape[1:]), first.stride())
+        return self(batches[0] if len(batches) == 1 else torch.cat(batches))
 
 
 def _fitting(classifier: nn.Linear | None, in_features: int, num_classes: int) -> nn.Linear:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
 
 from ba3us.data import BatchIndices, Source, Target
 from ba3us.data.streams import draw_numbers
@@ -27,19 +26,15 @@ class Feed:
     ) -> None:
         self.team, self.source, self.target, self.phase, self.dtype = team, source, target, phase, dtype
         self.move = None if fabric.device.type == "cpu" else fabric.to_device
-        self.domains = source, target, source  # of the three streams
 
     def inputs(self, rows: BatchIndices, step: int) -> Inputs:
         """The batches of update `step`."""
         joint = rows.source, rows.target, rows.borrowed
         shares = [self.team.share(len(drawn)) for drawn in joint]
         mine = [torch.from_numpy(drawn[share]) for drawn, share in zip(joint, shares)]
-        if self.source.varies or self.target.varies:
-            draws = [draw_numbers(self.phase, step, i, len(joint[i]))[shares[i]] for i in range(3)]
-            varied = zip(self.domains, mine, draws)
-            x = tuple(d.training_batch(index.numpy(), n, self.dtype) for d, index, n in varied)
-        else:
-            x = self._in_one_piece(mine)
+        draws = [draw_numbers(self.phase, step, i, len(joint[i]))[shares[i]] for i in range(3)]
+        drawn = zip((self.source, self.target, self.source), mine, draws)
+        x = [domain.training_batch(index.numpy(), n, self.dtype) for domain, index, n in drawn]
         labels = self.source.labels
         made = Inputs(
             Batch(x[0], mine[0], labels.index_select(0, mine[0])),
@@ -47,14 +42,6 @@ class Feed:
             Batch(x[2], mine[2], labels.index_select(0, mine[2])),
         )
         return made if self.move is None else Inputs(*map(self.move, made))
-
-    def _in_one_piece(self, rows: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Rows of each stream, one after the other in memory, so that a joint pass need not copy them."""
-        sizes = [len(index) for index in rows]
-        x = torch.empty((sum(sizes), *self.source.shape), dtype=self.dtype).split(sizes)
-        for domain, index, out in zip(self.domains, rows, x):
-            domain.copy_rows(index, out)
-        return x
 
     def announce(self, streams: Any, draw: Callable[[], BatchIndices]) -> None:
         """Tell domains that can read ahead which rows will come next; the streams stay where they are."""

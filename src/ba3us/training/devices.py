@@ -23,7 +23,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ba3us.errors import UserError, require
 from ba3us.training.config import RunConfig
-from ba3us.training.parameters import SGD
 from ba3us.training.team import Team
 
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
@@ -144,14 +143,14 @@ class Prepared(NamedTuple):
     step: Callable[[], Any]
 
 
-def set_up(fabric: Fabric, module: nn.Module, optimizer: Callable[[], SGD]) -> Prepared:
+def set_up(fabric: Fabric, module: nn.Module, optimizer: Callable[[], torch.optim.SGD]) -> Prepared:
     """`module` and an `optimizer` of its parameters, wrapped where Fabric has something to add.
 
     (Its wrappers cost a tenth of a step on features, and for one process in full precision they do nothing.)
     """
     if fabric.world_size == 1 and type(fabric.strategy.precision) is Precision:
         module, plain = module.to(fabric.device), optimizer()
-        return Prepared(module, plain, fabric.strategy.precision, Tensor.backward, plain.update)
+        return Prepared(module, plain, fabric.strategy.precision, Tensor.backward, plain.step)
     wrapped = fabric.setup_module(module, _reapply_compile=False)
     stepper: Any = fabric.setup_optimizers(optimizer())
     return Prepared(wrapped, stepper, fabric.strategy.precision, fabric.backward, stepper.step)

@@ -6,12 +6,9 @@ from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
-from torch.optim.sgd import sgd
 
 from ba3us.errors import require
 from ba3us.methods.base import Phase, Recipe
-
-_SETTINGS = ("lr", "weight_decay", "momentum", "dampening", "nesterov", "maximize", "fused")
 
 
 def trainable(module: nn.Module) -> frozenset[str]:
@@ -39,27 +36,7 @@ def set_trained(module: nn.Module, phase: Phase, allowed: Collection[str]) -> No
             part.eval()
 
 
-class SGD(torch.optim.SGD):
-    """torch's SGD with an `update` that is its `step` and nothing else.
-
-    Looking for closures, hooks, profilers and captured graphs costs `step` as much as a small layer does.
-    """
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Make a step."""
-        groups = [group["params"] for group in self.param_groups]
-        grads = [[p.grad for p in group] for group in groups]
-        momenta = [[self.state.get(p, {}).get("momentum_buffer") for p in group] for group in groups]
-        if any(x is None for known in (*grads, *momenta) for x in known):  # the first, or a part left out
-            self.step()
-            return
-        for tensors, settings in zip(zip(groups, grads, momenta), self.param_groups):
-            settings = {name: settings[name] for name in _SETTINGS}
-            sgd(*tensors, has_sparse_grad=False, **settings)
-
-
-def optimizer(module: nn.Module, recipe: Recipe, phase: Phase) -> SGD:
+def optimizer(module: nn.Module, recipe: Recipe, phase: Phase) -> torch.optim.SGD:
     """Fused SGD over what `phase` trains, in the groups of `recipe`."""
     groups: dict[int, list[Tensor]] = {}
     for name, parameter in module.named_parameters():
@@ -68,7 +45,7 @@ def optimizer(module: nn.Module, recipe: Recipe, phase: Phase) -> SGD:
             groups.setdefault(number, []).append(parameter)
     require(bool(groups) or phase.steps == 0, f"Phase {phase.name!r} has nothing to train.")
     chosen = [(recipe.groups[i], parameters) for i, parameters in sorted(groups.items())]
-    return SGD(
+    return torch.optim.SGD(
         [
             {
                 "params": parameters,

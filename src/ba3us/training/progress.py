@@ -1,13 +1,13 @@
-"""A progress bar with the figures that matter."""
+"""Progress of a run, with the figures that matter."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.errors import LiveError
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from ba3us.progress import Bar, bar
 from ba3us.training.hooks import Hook
 
 if TYPE_CHECKING:
@@ -15,91 +15,61 @@ if TYPE_CHECKING:
     from ba3us.training.loop import Trainer
     from ba3us.training.result import Evaluation
 
-_SHOWN = {"loss": "loss {:.3f}", "effective_classes": "classes {:.1f}", "borrowed": "borrowed {:d}"}
+_SHOWN = {
+    "loss": "loss {:.3f}",
+    "target_entropy": "target entropy {:.3f}",
+    "effective_classes": "classes {:.1f}",
+    "borrowed": "borrowed {:d}",
+}
 
 
 class ProgressBar(Hook):
     """One bar over the updates of all phases: phase, loss, target entropy, effective classes, borrowed.
 
-    It goes to the standard error, so that a command's output stays clean. Nothing is written where that is
-    no terminal, unless `force` says so; then a line is left behind at the end.
-
     Parameters
     ----------
     console : Console, optional
-        Where to draw instead.
-    force : bool
-        Draw even if the console is no terminal.
+        Where to draw instead of the standard error.
     title : str
         What to write before the phase (a method's name, a seed).
     """
 
-    def __init__(self, console: Console | None = None, *, force: bool = False, title: str = "") -> None:
-        self.console = console or Console(stderr=True)
-        self.force = force
-        self.title = title
-        self._progress: Progress | None = None
+    def __init__(self, console: Console | None = None, *, title: str = "") -> None:
+        self.console, self.title = console, title
+        self._open = ExitStack()
+        self._bar = Bar()
+        self._figures: dict[str, Any] = {}
 
     def on_start(self, trainer: Trainer) -> None:
         """Draw the empty bar."""
-        self._stop()
-        if not (self.force or self.console.is_terminal):
-            return
+        self._open.close()
         phases = trainer.recipe.phases
-        self._offsets = {p.name: sum(q.steps for q in phases[:i]) for i, p in enumerate(phases)}
-        self._figures: dict[str, str] = {}
-        progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[figures]}", markup=False),
-            console=self.console,
-            redirect_stdout=False,  # what a command prints may be piped on
-            refresh_per_second=4,
-        )
+        self._figures = {}
         total = sum(p.steps for p in phases)
-        self._task: TaskID = progress.add_task(self._label(phases[0].name), total=total, figures="")
-        try:
-            progress.start()
-        except LiveError:  # another bar holds this console: let it be
-            return
-        self._progress = progress
+        self._bar = self._open.enter_context(bar(self._label(phases[0].name), total, console=self.console))
 
     def on_step(self, trainer: Trainer, step: Step) -> None:
         """Move on."""
-        if self._progress is not None:
-            done = self._offsets[step.phase] + step.number + 1
-            self._progress.update(self._task, completed=done, description=self._label(step.phase))
+        self._show(trainer, step.phase, step.number + 1)
 
     def on_row(self, trainer: Trainer, row: dict[str, Any]) -> None:
-        """Show the row's figures."""
-        if self._progress is not None:
-            for name, text in _SHOWN.items():
-                if name in row:
-                    self._figures[name] = text.format(row[name])
-            self._show()
+        """Take the row's figures."""
+        self._figures |= row
 
     def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
         """Show the target's mean entropy."""
-        if self._progress is not None:
-            self._figures["entropy"] = f"target entropy {evaluation.scores['entropy']:.3f}"
-            self._show()
+        self._figures["target_entropy"] = evaluation.scores["entropy"]
+        self._show(trainer, evaluation.phase, evaluation.step)
 
     def on_end(self, trainer: Trainer) -> None:
         """Give the terminal back, also when training stops early."""
-        self._stop()
+        self._open.close()
 
     def _label(self, phase: str) -> str:
         return f"{self.title} {phase}".strip()
 
-    def _show(self) -> None:
-        assert self._progress is not None
-        order = ("loss", "entropy", "effective_classes", "borrowed")
-        text = " · ".join(self._figures[name] for name in order if name in self._figures)
-        self._progress.update(self._task, figures=text)
-
-    def _stop(self) -> None:
-        if self._progress is not None:
-            progress, self._progress = self._progress, None
-            progress.stop()
+    def _show(self, trainer: Trainer, phase: str, done: int) -> None:
+        names = [p.name for p in trainer.recipe.phases]
+        before = sum(p.steps for p in trainer.recipe.phases[: names.index(phase)])
+        shown = [text.format(self._figures[name]) for name, text in _SHOWN.items() if name in self._figures]
+        self._bar.update(before + done, " · ".join(shown), self._label(phase))

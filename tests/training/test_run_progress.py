@@ -1,4 +1,4 @@
-"""The progress bar: what it shows, when it keeps silent, that it always gives the terminal back."""
+"""The progress bar of a run: what it shows, and that it always gives the terminal back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import io
 
 import pytest
 from rich.console import Console
-from rich.errors import LiveError
-from rich.progress import Progress
 
+from ba3us.progress import Bar
+from ba3us.progress import bar as shown
 from ba3us.training import Hook, ProgressBar, RunConfig
 from toys import blobs, trainer
 
@@ -45,24 +45,19 @@ def test_a_method_without_class_weights_shows_what_it_has():
     assert "loss" in out.getvalue() and "classes" not in out.getvalue()
 
 
-def test_nothing_is_written_where_there_is_no_terminal():
-    bar, out = bar_and_output(terminal=False)
-    run(bar)
-    assert out.getvalue() == ""
-
-
-def test_forced_it_leaves_one_line_without_control_characters():
-    bar, out = bar_and_output(terminal=False, force=True)
-    run(bar)
-    assert out.getvalue().count("\n") == 1
-    assert "8/8" in out.getvalue() and "\x1b" not in out.getvalue()
+def test_where_there_is_no_terminal_it_writes_plain_lines():
+    bar, out = bar_and_output(terminal=False, title="ba3us")
+    result = run(bar)
+    first, last = out.getvalue().splitlines()
+    assert first == "ba3us adapt 0/8"
+    assert last.startswith(f"ba3us adapt 8/8 · loss {result.history['loss'].iloc[-1]:.3f} · target entropy ")
+    assert "\x1b" not in last and " · took 0:00:0" in last
 
 
 def test_it_writes_to_standard_error(capsys):
-    bar = ProgressBar(force=True)
-    run(bar)
+    run(ProgressBar())
     captured = capsys.readouterr()
-    assert captured.out == "" and bar.console.stderr
+    assert captured.out == "" and "8/8" in captured.err
 
 
 class Breaks(Hook):
@@ -84,8 +79,8 @@ def test_an_exception_leaves_the_terminal_as_it_was(event, error):
         run(*hooks)
     assert HIDE in out.getvalue()
     assert out.getvalue().rindex(SHOW) > out.getvalue().rindex(HIDE)
-    assert bar._progress is None
-    assert bar.console._live_stack == [] if hasattr(bar.console, "_live_stack") else bar.console._live is None
+    with shown(console=bar.console, title="", total=1) as free:
+        assert type(free) is not Bar
 
 
 def test_the_bar_serves_one_run_after_the_other():
@@ -94,16 +89,6 @@ def test_the_bar_serves_one_run_after_the_other():
     first = len(out.getvalue())
     run(bar, steps=6)
     assert "6/6" in out.getvalue()[first:]
-
-
-def test_a_console_that_is_taken_is_left_alone(monkeypatch):
-    def taken(self):
-        raise LiveError("Only one live display may be active at once")
-
-    monkeypatch.setattr(Progress, "start", taken)
-    bar, out = bar_and_output()
-    result = run(bar)
-    assert len(result.history) == 8 and out.getvalue() == ""
 
 
 def test_a_resumed_run_starts_where_it_stood(tmp_path):
@@ -117,7 +102,7 @@ def test_a_resumed_run_starts_where_it_stood(tmp_path):
 
     class Look(Hook):
         def on_step(self, trainer, step):
-            completed.append(bar._progress.tasks[0].completed)
+            completed.append(bar._bar.progress.tasks[0].completed)
 
     trainer(run=config, hooks=(bar, Look())).resume(path).fit(source, target)
     assert completed == [5, 6, 7, 8]
