@@ -41,8 +41,8 @@ BAD_FAMILY = [
     ("weight_source", "yes", "true or false"),
     ("weight_alignment", 1, "true or false"),
     ("entropy_gradient", "none", "'reversed' or 'detached'"),
-    ("fidelity", "papper", "'released' or 'paper'"),
-    ("fidelity", None, "'released' or 'paper'"),
+    ("form", "papper", "'released' or 'paper'"),
+    ("form", None, "'released' or 'paper'"),
     ("discriminator_hidden", 0, "at least 1"),
     ("discriminator_dropout", 1.0, r"in \[0, 1\)"),
 ]

@@ -82,16 +82,13 @@ class Outputs:
     source: DomainOutputs
     target: DomainOutputs
     borrowed: DomainOutputs
-    _joint: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def split(cls, features: Tensor, logits: Tensor, inputs: Inputs) -> Outputs:
         """From features and logits of all rows, in the order of `inputs`."""
         sizes = [len(batch.x) for batch in inputs]
         parts = zip(features.split(sizes), logits.split(sizes), inputs)
-        outputs = cls(*(DomainOutputs(f, z, batch.rows, batch.labels) for f, z, batch in parts))
-        object.__setattr__(outputs, "_joint", (features, logits))
-        return outputs
+        return cls(*(DomainOutputs(f, z, batch.rows, batch.labels) for f, z, batch in parts))
 
     @property
     def domains(self) -> tuple[DomainOutputs, DomainOutputs, DomainOutputs]:
@@ -100,8 +97,6 @@ class Outputs:
 
     def together(self) -> tuple[Tensor, Tensor]:
         """Features and logits of all rows: source, target, borrowed."""
-        if self._joint is not None:
-            return self._joint
         return torch.cat([d.features for d in self.domains]), torch.cat([d.logits for d in self.domains])
 
 
