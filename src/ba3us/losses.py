@@ -81,17 +81,19 @@ def entropy_weights(entropies: Tensor) -> Tensor:
 
 @full_precision
 def weighted_cross_entropy(
-    logits: Tensor, labels: Tensor, weights: Tensor, form: Form = "released", smoothing: float = 0.0
+    logits: Tensor, labels: Tensor, weights: Tensor, form: Form | None = None, smoothing: float = 0.0
 ) -> Tensor:
     """Cross-entropy with sample weights m(y) (L_cls^w of Eq. 4); 0 when all weights are 0.
 
-    ``released`` divides by the sum of the weights, so their scale does not matter; ``paper`` by the number
-    of rows. `smoothing` spreads that share of each label evenly over all classes.
+    It is divided by the sum of the weights, so that their scale does not matter; in BA³US's ``released``
+    form by 1e-8 more, as ``paper`` by the number of rows. `smoothing` spreads that share of each label evenly
+    over all classes.
     """
     losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if form == "paper":
         return (weights * losses).mean()
-    return _weighted_sum(weights / (_EPS_SUM + weights.detach().sum()), losses)
+    shares = weights / (_EPS_SUM + weights.sum()) if form == "released" else _shares(weights)
+    return _weighted_sum(shares, losses)
 
 
 @full_precision

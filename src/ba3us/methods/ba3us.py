@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from ba3us import losses, scores
 from ba3us.methods.base import DomainOutputs, Method, MethodConfig, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.config import BelowOne, NonNegative, Range, Size
 from ba3us.methods.published import BUDGET, Published
 from ba3us.methods.registry import register
 from ba3us.nn import Conditional, Discriminator, Network, Product, reverse_gradient
@@ -34,10 +35,10 @@ class BA3USConfig(MethodConfig):
     ``form="paper"`` follows the printed formulas where the released code differs (docs/fidelity.md).
     """
 
-    alpha: float = 0.1
-    beta: float = 1.0
-    xi: float = 1.0
-    rho: float = 0.25
+    alpha: NonNegative = 0.1
+    beta: NonNegative = 1.0
+    xi: NonNegative = 1.0
+    rho: Annotated[float, Range("in [-1, 1] (negative: constant)", lambda v: -1 <= v <= 1)] = 0.25
     weight_source: bool = True
     weight_alignment: bool = True
     entropy_weights: bool = True
@@ -45,17 +46,9 @@ class BA3USConfig(MethodConfig):
     trust: Literal["progress", "full"] | None = None
     conditional: bool = False
     product: Product = "plain"
-    discriminator_hidden: int = 1024
-    discriminator_dropout: float = 0.5
+    discriminator_hidden: Size = 1024
+    discriminator_dropout: BelowOne = 0.5
     form: losses.Form = "released"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("alpha", "beta", "xi"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
-        self.check("rho", -1 <= self.rho <= 1, "in [-1, 1] (negative: constant)")
-        self.check("discriminator_hidden", self.discriminator_hidden >= 1, "at least 1")
-        self.check("discriminator_dropout", 0 <= self.discriminator_dropout < 1, "in [0, 1)")
 
 
 INFO = MethodInfo(

@@ -121,9 +121,10 @@ class Phase:
     """A stretch of training with its own schedule and optimiser.
 
     `trains` lists prefixes of "network" and "method" parameters; all else is frozen, in eval mode.
-    Schedules span `horizon` updates (`steps`, if not given). A phase that `adapts` refreshes the method,
-    borrows, and its evaluations are candidates for selection; one that does not is evaluated at its end
-    only. Without `source` or `target`, no batch of that domain is drawn.
+    Schedules span `horizon` updates (`steps`, if not given); the rate falls by its own `decay`, or by the
+    recipe's. A phase that `adapts` refreshes the method, borrows, and its evaluations are candidates for
+    selection; one that does not is evaluated at its end only. Without `source` or `target`, no batch of that
+    domain is drawn.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Phase:
     adapts: bool = True
     source: bool = True
     target: bool = True
+    decay: InverseDecay | None = None
 
     @property
     def span(self) -> int:
@@ -165,11 +167,11 @@ class Refresh:
     source: bool = False
     again: bool = False
 
-    def due(self, index: int, span: int) -> bool:
-        """Whether to refresh before update `index`."""
-        if index == 0 and span > 0:
+    def due(self, index: int, steps: int) -> bool:
+        """Whether to refresh before update `index` of a phase with so many `steps`."""
+        if index == 0 and steps > 0:
             return self.at_start
-        return index % self.every == self.offset % self.every or index == span
+        return index % self.every == self.offset % self.every or index == steps
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import MethodInfo, Outputs, Step
+from ba3us.methods.config import Positive
 from ba3us.methods.parts import Selective, SelectiveConfig, domain_scores, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
@@ -57,11 +58,7 @@ _PUBLISHED = {
 class PADAConfig(SelectiveConfig):
     """Settings of PADA: class weights are means of softmax(`tau`·logits), over the target and its views."""
 
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("tau", self.tau > 0, "above 0")
+    tau: Positive = 1.0
 
 
 @register(
