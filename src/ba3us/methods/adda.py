@@ -51,7 +51,7 @@ class ADDAConfig(TwoEncodersConfig):
         title="ADDA",
         reference="Tzeng et al., Adversarial Discriminative Domain Adaptation, CVPR 2017",
         setting="closed-set",
-        fidelity="variant",
+        losses="variant",
         needs=("two networks",),
         note="Checked against TLL, not the original program. Both players move in one update, where the "
         "original lets the discriminator move first. Half of the steps train the source encoder.",

@@ -63,7 +63,7 @@ def _info(title: str) -> MethodInfo:
         title=title,
         reference="Xu et al., Larger Norm More Transferable: An Adaptive Feature Norm Approach, ICCV 2019",
         setting="both",
-        fidelity="faithful",
+        losses="checked",
         note="The published rate is 1e-3, constant; without a protocol it is that of all methods here.",
     )
 

@@ -50,12 +50,17 @@ class BA3USConfig(MethodConfig):
     discriminator_dropout: BelowOne = 0.5
     form: losses.Form = "released"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trust is None:
+            object.__setattr__(self, "trust", "full" if self.form == "paper" else "progress")
+
 
 INFO = MethodInfo(
     "BA³US",
     "Liang et al., A Balanced and Uncertainty-aware Approach for Partial Domain Adaptation, ECCV 2020",
     "partial",
-    "faithful",
+    "checked",
 )
 _BETA = {"office31": 5.0, "office-home": 1.0, "imagenet-caltech": 5.0}
 PUBLISHED = {d: Published({**BUDGET[d], "beta": beta, "trust": "full"}) for d, beta in _BETA.items()}
@@ -157,8 +162,7 @@ class BA3US(Method):
 
     def _believed(self, step: Step) -> Tensor:
         """m, or its mixture with the uniform weights while it is not trusted yet."""
-        c = self.config
-        if (c.trust or ("full" if c.form == "paper" else "progress")) == "full":
+        if self.config.trust == "full":
             return self.class_weights
         return (1 - step.progress) / self.num_classes + step.progress * self.class_weights
 

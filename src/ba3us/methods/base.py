@@ -37,7 +37,7 @@ from ba3us.nn import Head, Network
 from ba3us.schedules import InverseDecay
 
 Setting = Literal["partial", "closed-set", "both"]
-Faithfulness = Literal["faithful", "variant", "reconstruction"]
+Parity = Literal["checked", "textbook", "variant", "reconstruction"]
 WARMUP = "warmup"
 
 
@@ -191,12 +191,17 @@ class Recipe:
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What a user should know before choosing a method."""
+    """What a user should know before choosing a method.
+
+    `losses` says what they were compared with: ``checked`` against numbers of the original program (or the one
+    that `note` names), the plain ``textbook`` form, a ``variant`` that departs knowingly, a ``reconstruction``
+    without any code to read. It says nothing of the settings.
+    """
 
     title: str
     reference: str
     setting: Setting
-    fidelity: Faithfulness
+    losses: Parity
     needs: tuple[str, ...] = ()
     note: str = ""
 

@@ -51,10 +51,10 @@ class CDANConfig(AdversarialConfig):
     form: Literal["released", "tll"] = "released"
 
 
-@register("cdan", MethodInfo("CDAN", _REFERENCE, "closed-set", "faithful", note=_NOTE), PUBLISHED)
+@register("cdan", MethodInfo("CDAN", _REFERENCE, "closed-set", "checked", note=_NOTE), PUBLISHED)
 @register(
     "cdan+e",
-    MethodInfo("CDAN+E", _REFERENCE, "closed-set", "faithful", note=_NOTE),
+    MethodInfo("CDAN+E", _REFERENCE, "closed-set", "checked", note=_NOTE),
     PUBLISHED,
     entropy_weights=True,
 )

@@ -27,7 +27,7 @@ class TransNormConfig(CDANConfig):
         title="CDAN+TransNorm",
         reference="Wang et al., Transferable Normalization, NeurIPS 2019",
         setting="closed-set",
-        fidelity="faithful",
+        losses="checked",
         needs=("batch norm",),
         note="On a backbone without batch norm only the bottleneck has a TransNorm layer.",
     ),

@@ -43,7 +43,7 @@ class DRCNConfig(SourceRiskConfig):
         title="DRCN",
         reference="Li et al., Deep Residual Correction Network for Partial Domain Adaptation, TPAMI 2020",
         setting="both",
-        fidelity="reconstruction",
+        losses="reconstruction",
         note="From the abstract, with the kernels of its sibling DCAN (checked). Ours: the block's shape and "
         "zero start, target rows assigned by their predictions, the weighted mean over classes, the ramp.",
     ),

@@ -81,7 +81,7 @@ class ETNConfig(AdversarialConfig):
         title="ETN",
         reference="Cao et al., Learning to Transfer Examples for Partial Domain Adaptation, CVPR 2019",
         setting="partial",
-        fidelity="faithful",
+        losses="checked",
         note="Source batches are class-balanced: classes take turns, where the original draws them at random.",
     ),
     {

@@ -64,7 +64,7 @@ class IWANConfig(AdversarialConfig):
         title="IWAN (shared encoder)",
         reference=REFERENCE,
         setting="partial",
-        fidelity="variant",
+        losses="variant",
         note="The form of TLL, checked against it: one encoder for both domains, trained with the classifier.",
     ),
     {

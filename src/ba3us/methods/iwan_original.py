@@ -48,7 +48,7 @@ class IWANOriginalConfig(TwoEncodersConfig):
         title="IWAN (two encoders)",
         reference=REFERENCE,
         setting="partial",
-        fidelity="variant",
+        losses="variant",
         needs=("two networks",),
         note="After the released Caffe description, on any backbone; no numbers of it to check against. Half "
         "of the steps train the source encoder.",

@@ -30,7 +30,7 @@ class JumbotConfig(TransportConfig):
         title="JUMBOT",
         reference="Fatras et al., Unbalanced minibatch Optimal Transport, ICML 2021",
         setting="both",
-        fidelity="faithful",
+        losses="checked",
         needs=("POT",),
         note=NOTE + " Its plan is that of POT up to 0.9.1, which the paper used.",
     ),

@@ -27,7 +27,7 @@ class MCCConfig(SourceRiskConfig):
         title="MCC",
         reference="Jin et al., Minimum Class Confusion for Versatile Domain Adaptation, ECCV 2020",
         setting="both",
-        fidelity="faithful",
+        losses="checked",
         note="The loss is checked against the authors' library; the head is the one of all methods here. "
         "It asks something of every class, and on few classes gives rows to absent ones (C→W of "
         "Office-Caltech 10→5, features: 16 % of them).",

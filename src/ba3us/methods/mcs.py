@@ -49,7 +49,7 @@ class MCSConfig(SourceRiskConfig):
         title="MCS",
         reference="Liang et al., Distant Supervised Centroid Shift, CVPR 2019",
         setting="closed-set",
-        fidelity="reconstruction",
+        losses="reconstruction",
         note="From the abstract. Ours: the objective and its weights, the search within the span of the "
         "source centroids, and probabilities from a Gaussian around each centroid. Its two weights were chosen "
         "with the labels of Office-Caltech: tables with that data must say so.",

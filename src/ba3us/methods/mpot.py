@@ -26,7 +26,7 @@ class MPOTConfig(TransportConfig):
         title="m-POT",
         reference="Nguyen et al., Improving Mini-batch Optimal Transport via Partial Transportation, ICML 2022",
         setting="both",
-        fidelity="faithful",
+        losses="checked",
         needs=("POT",),
         note=NOTE,
     ),

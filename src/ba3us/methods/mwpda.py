@@ -35,7 +35,7 @@ class MWPDAConfig(AdversarialConfig):
         title="MWPDA",
         reference="Hu et al., Multi-Weight Partial Domain Adaptation, BMVC 2019",
         setting="partial",
-        fidelity="reconstruction",
+        losses="reconstruction",
         note="From the abstract. Ours: the scale of outlier classes, the classifier of shared samples (one "
         "hidden layer), how the weights are normalised, all coefficients.",
     ),

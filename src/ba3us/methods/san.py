@@ -66,7 +66,7 @@ class SANConfig(SelectiveConfig):
         title="SAN",
         reference="Cao et al., Partial Transfer Learning with Selective Adversarial Networks, CVPR 2018",
         setting="partial",
-        fidelity="faithful",
+        losses="checked",
         note="As the authors' PyTorch code; the printed numbers came from their Caffe code. Time and memory "
         "grow with the number of classes.",
     ),

@@ -94,7 +94,7 @@ def pseudo_labels(features: Tensor, logits: Tensor, smallest_class: int) -> Tens
         title="SHOT",
         reference="Liang et al., Do We Really Need to Access the Source Data?, ICML 2020",
         setting="partial",
-        fidelity="variant",
+        losses="variant",
         note="The released partial setting (no diversity term), not checked against its numbers. Ours: the "
         "smallest class that counts shrinks with the target (the released ten rows lost two of ten classes of "
         "157 rows); where no class is large enough, every predicted one is used.",

@@ -80,7 +80,7 @@ def shuffle_tiles(images: Tensor, orders: Tensor) -> Tensor:
         title="SSPDA",
         reference="Bucci et al., Tackling Partial Domain Adaptation with Self-Supervision, ICIAP 2019",
         setting="partial",
-        fidelity="reconstruction",
+        losses="reconstruction",
         needs=("pixels",),
         note="After JiGen's released puzzles, the loss from memory. Ours: the search for permutations, as "
         "many shuffled as ordered images, all coefficients.",

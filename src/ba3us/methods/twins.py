@@ -39,7 +39,7 @@ class TwinsConfig(SourceRiskConfig):
         reference="Matsuura et al., TWINs: Two Weighted Inconsistency-reduced Networks for Partial Domain "
         "Adaptation, 2018",
         setting="partial",
-        fidelity="reconstruction",
+        losses="reconstruction",
         needs=("two networks",),
         note="From the abstract and memory. Ours: the ramp, the refresh interval, other source batches for "
         "the second network, the mean of both as the prediction.",
