@@ -80,7 +80,7 @@ def test_arrays(x, y, xt, sentence):
         ({"method": 3}, "method is 3: it must be text"),
         ({"method": "sspda"}, "'sspda' needs pixels, but there are feature vectors: choose another"),
         ({"options": {"betta": 1}}, "Unknown option 'betta': did you mean 'beta'"),
-        ({"options": {"beta": -1}}, "Option 'beta' is -1.0: it must be 0 or more"),
+        ({"options": {"beta": -1}}, "Option 'beta' is -1: it must be 0 or more"),
         ({"options": {"beta": "x"}}, "Option 'beta' is 'x': it must be a number"),
         ({"options": ["beta"]}, r"options is \['beta'\]: give a dict"),
         ({"options": {"keep_classifier": True}}, "brought no pretrained classifier"),

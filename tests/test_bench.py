@@ -77,7 +77,7 @@ def test_cost_and_mistakes_stand_beside_source_only():
     more = {"cpu_seconds": 0.1, "absent": 0.25, "lost": 2.0}
     rows = pd.DataFrame([*plain, *(_row("twins", *value, **more) for value in values)])
     assert list(bench.overview(bench.ranked(rows)).index) == ["twins", "source-only"]
-    cost = bench.overview(rows).loc["twins", ["fidelity", "ms/update", "× source-only"]]
+    cost = bench.overview(rows).loc["twins", ["losses", "ms/update", "× source-only"]]
     assert cost.tolist() == ["reconstruction", "10.0", "2.5"]
     found = bench.mistakes(rows)
     assert found.loc["twins"].to_dict() == {"below": "1 of 4", "absent": "25.0", "lost": "4"}

@@ -1,23 +1,51 @@
-"""Pages made from the code stay what the code says."""
+"""The methods page and the catalogue say what the code says."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ba3us import methods
+from ba3us import catalogue, methods
 from ba3us.report import methods_page
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
+
+
+def test_the_catalogue_equals_the_registry():
+    current = [entry.described() for entry in methods.entries()]
+    how = "run: python -c 'from ba3us.methods import registry; registry.write_catalogue()'"
+    assert catalogue.read() == current, how
+    assert [list(e["defaults"]) for e in catalogue.read()] == [list(e["defaults"]) for e in current], how
 
 
 def test_the_methods_page_is_current():
     assert PAGE.read_text(encoding="utf-8") == methods_page(), "run: ba3us methods --markdown > docs/methods.md"
 
 
-def test_every_system_is_on_the_page_with_its_fidelity_and_note():
+def test_every_system_is_on_the_page_with_what_is_known_of_it():
     page = methods_page()
-    for entry in methods.entries():
+    entries = list(methods.entries())
+    assert f"\n{len(entries)} systems." in page
+    for entry in entries:
         assert f"`{entry.name}`" in page
         assert entry.info.note in page
-        if entry.info.fidelity == "reconstruction":
+        assert f" | {entry.info.losses} | {entry.defaults_note()} | " in page
+        if entry.info.losses == "reconstruction":
             assert entry.info.note, f"{entry.name} is a reconstruction and must say what is ours"
+
+
+def section(title):
+    return methods_page().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_page_shows_where_defaults_depart_from_what_was_published():
+    ours = section("BA³US")
+    assert "| `trust` | `'progress'` | `'full'` | `'full'` | `'full'` |" in ours
+    assert "| `beta` | `1.0` | `5.0` | as default | `5.0` |" in ours
+    assert (
+        "| `refresh_every` | `200` | as default | `500` | `4000` |" in ours
+    )  # the default is a tenth of the steps
+    assert "| `auxiliary_domain` | `1.0` | `10.0` |" in section("ETN")
+    assert "| `gaussian_start` | `False` | `True` |" in section("PADA")
+    assert "| `tau` | `1.0` | as default | by task |" in section("PADA")
+    assert "office31: tuned per task with target labels." in section("PADA")
+    assert "No published settings are on record here" in section("DRCN")

@@ -16,6 +16,11 @@ def test_ramp_unit_checks(horizon):
     assert ramp(horizon, horizon) == pytest.approx(0.99991, abs=5e-6)
 
 
+def test_ramp_is_the_printed_formula_and_no_slope_overflows():
+    assert ramp(3, 10, slope=2.5) == pytest.approx(2 / (1 + math.exp(-0.75)) - 1, rel=1e-12)
+    assert (ramp(1, 1, slope=-1e4), ramp(1, 1, slope=1e30)) == (-1, 1)
+
+
 def test_ramp_slope():
     assert ramp(1, 1, slope=1) == pytest.approx(math.tanh(0.5))
 

@@ -81,17 +81,19 @@ def entropy_weights(entropies: Tensor) -> Tensor:
 
 @full_precision
 def weighted_cross_entropy(
-    logits: Tensor, labels: Tensor, weights: Tensor, form: Form = "released", smoothing: float = 0.0
+    logits: Tensor, labels: Tensor, weights: Tensor, form: Form | None = None, smoothing: float = 0.0
 ) -> Tensor:
     """Cross-entropy with sample weights m(y) (L_cls^w of Eq. 4); 0 when all weights are 0.
 
-    ``released`` divides by the sum of the weights, so their scale does not matter; ``paper`` by the number
-    of rows. `smoothing` spreads that share of each label evenly over all classes.
+    It is divided by the sum of the weights, so that their scale does not matter; in BA³US's ``released``
+    form by 1e-8 more, as ``paper`` by the number of rows. `smoothing` spreads that share of each label evenly
+    over all classes.
     """
     losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if form == "paper":
         return (weights * losses).mean()
-    return _weighted_sum(weights / (_EPS_SUM + weights.detach().sum()), losses)
+    shares = weights / (_EPS_SUM + weights.sum()) if form == "released" else _shares(weights)
+    return _weighted_sum(shares, losses)
 
 
 @full_precision
@@ -128,38 +130,25 @@ def balanced_adversarial_loss(
     sizes : (B, T, K)
         K may be 0 (then it is L_adv^e, Eq. 2).
     form : {"released", "paper"}
-        ``released`` is a weighted mean over all rows: source and borrowed weights share one normaliser and
-        weigh 1 + K/B together, the target weighs 1; every normaliser is detached. ``paper`` is the sum of
-        the three means, with ρ = K/B, and the weights as they are.
+        ``paper`` is the sum of the three means, with ρ = K/B. ``released`` is a weighted mean over all rows:
+        source and borrowed weights share one normaliser and weigh 1 + ρ together, the target weighs 1; every
+        normaliser is detached.
     """
-    wrong, members, share = _sides(sizes, scores.dtype, scores.device)
-    weights = weights.to(scores.dtype)
+    b, _, k = sizes
+    rho = k / b
+    w_source, w_target, w_borrowed = weights.split(list(sizes))
+    d_source, d_target, d_borrowed = scores.split(list(sizes))
+    source = w_source * domain_loss(d_source, True)
+    target = w_target * domain_loss(d_target, False)
+    borrowed = w_borrowed * domain_loss(d_borrowed, False)
+    if form == "paper":
+        return source.mean() + target.mean() + borrowed.sum() / b  # the last is ρ times a mean over K rows
     with torch.no_grad():
-        if form == "paper":
-            each = share / members.sum(dim=0)
-        else:
-            sums = weights @ members
-            norms = sums.clamp(min=torch.finfo(sums.dtype).tiny)
-            total = share.dot(sums / norms)  # the shares of groups that have any weight
-            each = share / (norms * (_EPS_SUM + total))
-    return (weights * (members @ each)).dot(_bce(wrong * scores))
-
-
-@functools.lru_cache(maxsize=64)
-@torch.inference_mode(False)
-def _sides(
-    sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What follows from the numbers of source, target and borrowed rows.
-
-    The side on which D is wrong about each row: source -1, target and borrowed 1, [n]. Who belongs to source
-    and borrowed rows, and who to the target, 1 or 0, [n, 2]; what those two weigh, [2].
-    """
-    b, t, k = sizes
-    wrong = torch.tensor([-1.0] * b + [1.0] * (t + k), dtype=dtype, device=device)
-    target = torch.tensor([0.0] * b + [1.0] * t + [0.0] * k, dtype=dtype, device=device)
-    share = torch.tensor([1 + k / b, 1.0], dtype=dtype, device=device)
-    return wrong, torch.stack([1 - target, target], dim=1), share
+        of_source, of_target = w_source.sum() + w_borrowed.sum(), w_target.sum()
+        total = (1 + rho) * (of_source > 0) + (of_target > 0) + _EPS_SUM
+        tiny = torch.finfo(weights.dtype).tiny
+        of_source, of_target = of_source.clamp(min=tiny), of_target.clamp(min=tiny)
+    return ((1 + rho) * (source.sum() + borrowed.sum()) / of_source + target.sum() / of_target) / total
 
 
 @full_precision

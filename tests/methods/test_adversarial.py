@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from ba3us import methods
 from ba3us.data import Target
@@ -77,6 +79,24 @@ def test_pada_leaves_absent_classes_out():
     absent = o.source.labels >= 2
     assert not o.source.logits.grad[absent].any() and not o.source.features.grad[absent].any()
     assert o.source.features.grad[~absent].any() and o.target.features.grad.any()
+
+
+def test_padas_cross_entropy_is_torchs_also_where_its_weights_are_tiny():
+    """Its program has no epsilon: weights near 1e-8 count as much as others in their batch."""
+    _, method = build("pada", tau=10.0)
+    o = outputs()
+    weights = torch.tensor([3e-8, 1e-8, 1e-9, 1.0])
+    method.class_weights.copy_(weights)
+    source = dataclasses.replace(o.source, labels=o.source.labels % 3)
+    terms = method.losses(dataclasses.replace(o, source=source), Step(5, 8))
+    expected = F.cross_entropy(source.logits, source.labels, weight=weights)
+    torch.testing.assert_close(terms["classification"], expected)
+
+
+@pytest.mark.parametrize("name", ["adda", "iwan-original"])
+def test_the_source_stage_of_two_encoders_can_suppress_uncertainty(name):
+    assert "uncertainty" not in build(name)[1].warmup_losses(outputs())
+    assert build(name, beta=2.0)[1].warmup_losses(outputs())["uncertainty"] < 0
 
 
 def test_san_switches_the_discriminators_of_absent_classes_off_for_the_features():

@@ -67,7 +67,7 @@ def test_published_epochs_count_the_targets_full_batches():
 
 
 def test_a_batch_of_one_is_refused():
-    with pytest.raises(UserError, match="'batch_size' is 1: it must be at least 2"):
+    with pytest.raises(UserError, match="'batch_size' is 1: it must be from 2"):
         methods.get("safn").config(batch_size=1)
 
 

@@ -165,7 +165,7 @@ def test_lambdas_the_discriminator_runs_one_step_ahead_when_released():
     released = made().figures(STEP)
     assert released["lambda"] == pytest.approx(2 / (1 + math.exp(-4)) - 1)
     assert released["lambda_entropy"] == pytest.approx(2 / (1 + math.exp(-3)) - 1)
-    paper = made(fidelity="paper").figures(STEP)
+    paper = made(form="paper").figures(STEP)
     assert paper["lambda"] == paper["lambda_entropy"] == released["lambda_entropy"]
 
 
@@ -201,9 +201,9 @@ def test_terms_carry_alpha_and_beta():
 
 
 @pytest.mark.parametrize("name", FAMILY)
-@pytest.mark.parametrize("fidelity", ["released", "paper"])
-def test_all_zero_class_weights_give_finite_terms_and_gradients(name, fidelity):
-    outputs, method = step_outputs(), made(name, fidelity=fidelity)
+@pytest.mark.parametrize("form", ["released", "paper"])
+def test_all_zero_class_weights_give_finite_terms_and_gradients(name, form):
+    outputs, method = step_outputs(), made(name, form=form)
     method.class_weights.zero_()
     terms = method.losses(outputs, STEP)
     sum(terms.values()).backward()

@@ -1,4 +1,4 @@
-"""``fidelity="paper"``: every printed formula, with the expected value worked out by hand."""
+"""``form="paper"``: every printed formula, with the expected value worked out by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BORROWED = rows([[0.1, 0.1, 0.1, 0.7]], [1])
 
 
 def paper(beta=5.0, **options):
-    method = build(fidelity="paper", batch_size=2, beta=beta, discriminator_dropout=0.0, **options)[1].double()
+    method = build(form="paper", batch_size=2, beta=beta, discriminator_dropout=0.0, **options)[1].double()
     method.class_weights.copy_(torch.tensor(M))
     return method
 
@@ -75,7 +75,7 @@ def test_uncertainty_gradient_flows_through_the_confidence():
     logits = SOURCE.logits
     (printed,) = torch.autograd.grad(terms()["uncertainty"], logits)
     assert printed[0, 0].item() == pytest.approx(5 * 2.0 * 0.7 * 0.3 / 2, rel=1e-5)
-    released = build(fidelity="released", batch_size=2, beta=5.0)[1].double()
+    released = build(form="released", batch_size=2, beta=5.0)[1].double()
     released.class_weights.copy_(torch.tensor(M))
     value = released.losses(Outputs(SOURCE, TARGET, BORROWED), Step(0, 10))["uncertainty"]
     assert torch.autograd.grad(value, logits)[0][0].abs().max() < 1e-5
@@ -109,7 +109,7 @@ def test_alignment_is_three_means_with_rho():
 
 def test_borrowed_count_decays_linearly_with_progress():
     """The text's ρ = ρ0·(1 - p), p the progress, at every update rather than per interval."""
-    method = build(fidelity="paper", batch_size=40, rho=0.25, steps=100, refresh_every=50)[1]
+    method = build(form="paper", batch_size=40, rho=0.25, steps=100, refresh_every=50)[1]
     counts = [method.borrow(Step(i, 100)) for i in (0, 10, 20, 50, 75, 90, 100)]
     assert counts == [10, 9, 8, 5, 2, 1, 0]  # 2.5 and 7.5 go to the even neighbour
 
@@ -117,7 +117,7 @@ def test_borrowed_count_decays_linearly_with_progress():
 def test_learning_rate_falls_with_progress_from_a_hundredth():
     """η_p = 0.01·(1 + 10 p)^(-3/4) for new layers, as the loop writes it down; released, by updates."""
     source, target, _ = blobs()
-    printed = trainer(fidelity="paper", steps=20).fit(source, target).history["lr"]
+    printed = trainer(form="paper", steps=20).fit(source, target).history["lr"]
     assert printed.tolist() == pytest.approx([0.01 * (1 + 10 * i / 20) ** -0.75 for i in range(20)])
     released = trainer(steps=20).fit(source, target).history["lr"]
     assert released.tolist() == pytest.approx([0.01 * (1 + 0.001 * i) ** -0.75 for i in range(20)])
@@ -125,6 +125,6 @@ def test_learning_rate_falls_with_progress_from_a_hundredth():
 
 def test_a_whole_run_as_printed_stays_finite_and_borrows_less_and_less():
     source, target, _ = blobs()
-    history = trainer(fidelity="paper", steps=12, batch_size=8).fit(source, target).history
+    history = trainer(form="paper", steps=12, batch_size=8).fit(source, target).history
     assert history["loss"].map(math.isfinite).all()
     assert history["borrowed"].tolist() == [round(8 * 0.25 * (1 - i / 12)) for i in range(12)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 
 import numpy as np
 import pytest
@@ -21,15 +22,20 @@ BAD = [
     ("steps", float("inf"), "a whole number"),
     ("steps", float("nan"), "a whole number"),
     ("warmup_steps", -1, "0 or more"),
-    ("batch_size", 0, "at least 1"),
+    ("batch_size", 0, "from 1 to 100,000"),
+    ("batch_size", 10**9, "from 1 to 100,000"),
     ("learning_rate", -0.1, "0 or more"),
-    ("learning_rate", float("nan"), "0 or more"),
+    ("learning_rate", float("nan"), "a number between"),
+    ("learning_rate", float("inf"), "a number between"),
+    ("learning_rate", 1e300, "a number between"),
+    pytest.param("steps", 10**400, "at most 18 digits", id="steps of 401 digits"),
+    ("steps", [3], "a whole number"),
     ("learning_rate", "fast", "a number"),
     ("backbone_scale", -1, "0 or more"),
     ("weight_decay", -1e-9, "0 or more"),
     ("momentum", 1.0, r"in \[0, 1\)"),
     ("momentum", -0.1, r"in \[0, 1\)"),
-    ("bottleneck", 0, "at least 1"),
+    ("bottleneck", 0, "from 1 to"),
     ("refresh_every", 0, "at least 1"),
 ]
 BAD_FAMILY = [
@@ -41,9 +47,9 @@ BAD_FAMILY = [
     ("weight_source", "yes", "true or false"),
     ("weight_alignment", 1, "true or false"),
     ("entropy_gradient", "none", "'reversed' or 'detached'"),
-    ("fidelity", "papper", "'released' or 'paper'"),
-    ("fidelity", None, "'released' or 'paper'"),
-    ("discriminator_hidden", 0, "at least 1"),
+    ("form", "papper", "'released' or 'paper'"),
+    ("form", None, "'released' or 'paper'"),
+    ("discriminator_hidden", 0, "from 1 to"),
     ("discriminator_dropout", 1.0, r"in \[0, 1\)"),
 ]
 
@@ -67,9 +73,11 @@ def test_bad_options_of_the_family(name, option, value, must_be):
     [
         ("beta", -1, "0 or more"),
         ("xi", -1, "0 or more"),
-        ("discriminator_hidden", 0, "at least 1"),
+        ("discriminator_hidden", 0, "from 1 to"),
         ("discriminator_dropout", -0.5, r"in \[0, 1\)"),
         ("ramp_steps", 0, "at least 1"),
+        ("ramp_slope", -1e4, "0 or more"),
+        ("ramp_high", -1, "0 or more"),
     ],
 )
 def test_bad_options_of_dann(option, value, must_be):
@@ -78,7 +86,7 @@ def test_bad_options_of_dann(option, value, must_be):
 
 
 def test_the_sentence_shows_the_value():
-    with pytest.raises(UserError, match=r"^Option 'batch_size' is -3: it must be at least 1\.$"):
+    with pytest.raises(UserError, match=r"^Option 'batch_size' is -3: it must be from 1 to 100,000\.$"):
         methods.get("ba3us").config(batch_size=-3)
 
 
@@ -109,6 +117,16 @@ def test_options_go_over_the_systems_own_settings():
     assert methods.get("e-dann").config().beta == 0.0
 
 
+@pytest.mark.parametrize("entry", methods.entries(), ids=lambda e: e.name)
+def test_every_number_has_a_range(entry):
+    """So none is checked nowhere; a number of absurd size or none at all is a sentence."""
+    for field in dataclasses.fields(entry.method.Config):
+        if not isinstance(getattr(entry.config(), field.name), bool):
+            for absurd in (float("nan"), float("inf"), -(10**400), -1e29, "x", [1], {}, datetime.date.today()):
+                with pytest.raises(UserError, match=f"^Option '{field.name}' is .*: it must be .*"):
+                    entry.config(**{field.name: absurd})
+
+
 def test_configs_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         methods.get("ba3us").config().steps = 3
@@ -121,7 +139,7 @@ def test_every_entry_is_complete_and_in_order():
     for entry in entries:
         assert entry.info.title and entry.info.reference
         assert entry.info.setting in ("partial", "closed-set", "both")
-        assert entry.info.fidelity in ("faithful", "variant", "reconstruction")
+        assert entry.info.losses in ("checked", "textbook", "variant", "reconstruction")
         assert isinstance(entry.config(), entry.method.Config)
 
 

@@ -21,7 +21,7 @@ BAD = [
     ("mwpda", "outlier_scale", -0.1, "0 or more"),
     ("shot", "smoothing", 1.0, r"in \[0, 1\)"),
     ("shot", "smallest_class", -1, "0 or more"),
-    ("shot", "batch_size", 1, "at least 2"),
+    ("shot", "batch_size", 1, "from 2 .* batch norm"),
     ("sspda", "permutations", 0, "from 1 to 1000"),
     ("sspda", "grey", 1.5, r"in \[0, 1\]"),
     ("mcs", "ridge", 0, "above 0"),
@@ -31,6 +31,13 @@ BAD = [
     ("jumbot", "marginal_penalty", 0, "above 0"),
     ("m-pot", "mass", 1.1, r"in \(0, 1\]"),
     ("m-pot", "label_weight", -1, "0 or more"),
+    ("hafn", "radius", -1, "0 or more"),
+    ("safn", "growth", -1, "0 or more"),
+    ("shot", "keep_classifier", True, "left at False, because this method makes no use of it"),
+    ("shot", "bottleneck_norm", True, "left at False"),
+    ("hafn", "keep_classifier", True, "left at False"),
+    ("safn+ent", "keep_classifier", True, "left at False"),
+    ("mcs", "warmup_steps", 5, "left at 0"),
 ]
 
 

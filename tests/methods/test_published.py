@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -38,12 +40,41 @@ def test_the_paper(protocol, steps, every, rate, beta):
 
 def test_padas_table_is_marked_as_tuned_on_target_labels():
     entry = methods.get("pada")
-    assert all(published.oracle and published.note for published in entry.protocols.values())
+    assert all(published.oracle for published in entry.protocols.values())
     config = entry.config("office-home", "Cl->Rw")
     assert (config.learning_rate, config.refresh_every, config.tau, config.ramp_high) == (3e-3, 1000, 10, 0.5)
     config = entry.config("office-home", "Rw->Pr")
     assert (config.learning_rate, config.refresh_every, config.tau, config.ramp_high) == (1e-2, 500, 10, 1.0)
     assert (entry.config().tau, entry.config().ramp_high) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("name", "protocol", "task", "options", "note"), [
+    ("ba3us", None, None, {}, "ours (defaults)"),
+    ("ba3us", None, None, {"beta": 2.0}, "ours (defaults) with beta=2.0"),
+    ("ba3us", "office31", None, {}, "published (office31)"),
+    ("ba3us", "office31", "A->D", {"beta": 5, "refresh_every": None}, "published (office31)"),  # no change
+    ("ba3us", "office31", None, {"learning_rate": 0.01, "steps": 100, "refresh_every": 10},
+     "published (office31) with steps=100, learning_rate=0.01, refresh_every=10"),
+    ("pada", "office-home", "Cl->Rw", {"tau": 1.0},
+     "published (office-home) with tau=1.0; tuned per task with target labels"),
+    ("dann", "office31", None, {}, "published (office31: the budget of BA³US)"),
+    ("ba3us-closed", "office-home", None, {},
+     "published (office-home: those of the partial task; none were published for the full target)"),
+])  # fmt: skip
+def test_whose_settings_they_are_is_worked_out(name, protocol, task, options, note):
+    entry = methods.get(name)
+    assert entry.settings_note(entry.config(protocol, task, **options), protocol, task) == note
+
+
+def test_whether_the_defaults_are_published_is_worked_out():
+    assert methods.get("drcn").defaults_note() == "ours (none on record)"
+    entry = methods.get("ba3us")
+    assert entry.defaults_note() == "ours (3 differ)"
+    assert set(entry.departures("office31")) == {"learning_rate", "beta", "trust"}
+    same = dataclasses.replace(
+        entry, settings=dict.fromkeys(("trust",), "full") | {"beta": 5.0, "learning_rate": 1e-3}
+    )
+    assert same.defaults_note() == "published"
 
 
 def test_tasks_are_the_papers():

@@ -123,3 +123,12 @@ def test_published_epochs():
     config = methods.get("shot").config(protocol="office-home", task="Ar->Cl")  # 2427 and 1675 images
     assert config.source_steps == 50 * 35 and config.steps - config.source_steps == 15 * 27
     assert config.interval == 27
+
+
+def test_each_stages_rate_decays_over_its_own_length():
+    """As published: (1 + 10 p)^(-3/4) by the progress of the source stage, then by that of the target stage."""
+    source, target, _ = blobs()
+    fitted = trainer("shot", steps=12, source_steps=8, decay_gamma=10.0, decay_steps=4, learning_rate=0.1)
+    rates = fitted.fit(source, target).history.set_index("phase")["lr"]
+    assert rates["warmup"].tolist() == pytest.approx([0.1 * (1 + 10 * i / 8) ** -0.75 for i in range(8)])
+    assert rates["adapt"].tolist() == pytest.approx([0.1 * (1 + 10 * i / 4) ** -0.75 for i in range(4)])

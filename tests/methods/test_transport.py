@@ -28,6 +28,14 @@ def test_mpot_mass_rises_over_the_first_half():
     assert [method.mass(Step(i, 100)) for i in (0, 25, 50, 100)] == pytest.approx([0.1, 0.3, 0.5, 0.5])
 
 
+@pytest.mark.parametrize("regularisation", [0.0, 0.5])
+def test_mpot_can_move_everything(regularisation):
+    """The weights of 49 rows add up to a bit less than 1."""
+    method = build("m-pot", mass=1.0, first_mass=1.0, regularisation=regularisation)[1]
+    cost = np.random.default_rng(0).random((49, 49))
+    assert method.plan(cost, Step(0, 10)).sum() == pytest.approx(1.0, abs=1e-3)
+
+
 @pytest.mark.filterwarnings("ignore:If reg_type")
 def test_jumbot_leaves_far_rows_out():
     cost = np.array([[0.0, 2.0], [0.01, 2.0]])  # no source row is near the second target row

@@ -36,7 +36,7 @@ def test_weights_are_mixed_with_uniform_ones_in_proportion_to_progress(progress)
 
 def test_published_settings_and_printed_formulas_believe_at_once():
     step = Step(1, 100)
-    for options in ({"trust": "full"}, {"fidelity": "paper"}):
+    for options in ({"trust": "full"}, {"form": "paper"}):
         torch.testing.assert_close(cautious(**options)._believed(step), M)
     assert methods.get("ba3us").config(protocol="office-home").trust == "full"
     assert cautious()._believed(step)[3] > 0.2

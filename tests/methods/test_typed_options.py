@@ -23,14 +23,16 @@ def test_what_is_no_pair_is_a_sentence(typed):
         parse_options([typed])
 
 
-def test_twice_and_broken_are_sentences():
+def test_twice_is_a_sentence():
     with pytest.raises(UserError, match="'a' is given twice"):
         parse_options(["a=1", "a=2"])
-    with pytest.raises(UserError, match=r"'a' is '\[1': give a number"):
-        parse_options(["a=[1"])
 
 
-@pytest.mark.parametrize("typed", ["beta=[1]", "beta={x: 1}", "beta=much", "steps=1.5", "weight_source=1"])
+@pytest.mark.parametrize("typed", [
+    "beta=[1]", "beta=[1", "beta={x: 1}", "beta=much", "steps=1.5", "weight_source=1", "beta=2020-13-45",
+    "beta=2020-01-01", "beta=10:30", "steps=" + 400 * "9", "steps=" + 5000 * "9", "beta=nan", "beta=inf",
+    "form=2020-01-01", "trust=[1, 2]", "beta=",
+])  # fmt: skip
 def test_ill_typed_values_are_sentences_of_the_method(typed):
     with pytest.raises(UserError, match=r"^Option '\w+' is .*: it must be"):
         methods.get("ba3us").config(**parse_options([typed]))

@@ -325,3 +325,14 @@ def test_it_learns():
     result = trainer("source-only", steps=200, batch_size=20).fit(source, target)
     assert (result.predict(source).logits.argmax(1) == source.labels).float().mean() > 0.95
     assert (result.predict(target).logits.argmax(1).numpy() == labels).mean() > 0.8
+
+
+@pytest.mark.parametrize("horizon", [3, 100])
+def test_the_end_of_a_phase_is_evaluated_whatever_its_schedules_span(horizon):
+    source, target, _ = blobs()
+    made = trainer(refresh_every=50)
+    (phase,) = made.recipe.phases
+    phases = (dataclasses.replace(phase, horizon=horizon),)
+    made.recipe = dataclasses.replace(made.recipe, phases=phases)
+    result = made.fit(source, target)
+    assert [e.step for e in result.evaluations] == [8] and result.selected == 0

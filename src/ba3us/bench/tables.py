@@ -43,7 +43,7 @@ def overview(rows: pd.DataFrame) -> pd.DataFrame:
     grouped = rows.groupby("label")
     table = pd.DataFrame(index=pd.Index(labels, name="method"))
     names = grouped["method"].first()[labels]
-    table["fidelity"] = [methods.get(name).info.fidelity for name in names]
+    table["losses"] = [methods.get(name).info.losses for name in names]
     for column in COLUMNS:
         table[column] = [f"{v:.2f}" for v in 100 * grouped[column].mean()[labels]]
     table["updates"] = grouped["updates"].first()[labels].astype(int).astype(str)

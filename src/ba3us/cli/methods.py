@@ -15,29 +15,22 @@ def methods(
     json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation page.")] = False,
 ) -> None:
-    """List the methods: what they are, how faithful, and what they need."""
-    from ba3us import methods as registry
-
+    """List the methods: what they are, whose losses and settings they have, and what they need."""
     if markdown:
         from ba3us.report import methods_page
 
         print(methods_page(), end="")
         return
+    from ba3us import catalogue
 
-    rows = [
-        {
-            "name": e.name,
-            "title": e.info.title,
-            "setting": e.info.setting,
-            "fidelity": e.info.fidelity,
-            "needs": list(e.info.needs),
-            "reference": e.info.reference,
-            "note": e.info.note,
-        }
-        for e in registry.entries()
-    ]
-    columns = ("name", "title", "setting", "fidelity", "needs")
-    table = Table(*columns, title="Methods", caption="References and notes: docs/methods.md, or --json.")
+    rows = catalogue.read()
+    caption = (
+        "losses: checked against an original's numbers, textbook form, variant or reconstruction. Settings by "
+        "default: published, or ours and how many options differ. More: docs/methods.md, or --json."
+    )
+    table = Table(title=f"{len(rows)} systems", caption=caption)
+    for column in (columns := ("name", "title", "setting", "losses", "settings", "needs")):
+        table.add_column("settings by default" if column == "settings" else column, no_wrap=column == "name")
     for row in rows:
-        table.add_row(*(", ".join(row[c]) if c == "needs" else str(row[c]) for c in columns))
+        table.add_row(*(", ".join(row[c]) if c == "needs" else row[c] for c in columns))
     show(rows, json, table)

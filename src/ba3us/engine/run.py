@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 import yaml
 
-from ba3us import __version__
+from ba3us import __version__, methods
 from ba3us.data import Target
 from ba3us.data.cache import open_images
 from ba3us.data.files import Origin, check_same_backbone
@@ -181,7 +181,7 @@ def train(
     best = result.evaluations[result.selected]
     about: dict[str, Any] = {
         "version": __version__,
-        "settings": "ours",
+        "settings": methods.get(spec.method).settings_note(config, spec.protocol, spec.task),
         "source_rows": opened.rows[0],
         "target_rows": opened.rows[1],
         "trained": getattr(opened.samples, "train", None),

@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from ba3us import losses
 from ba3us.methods.base import MethodInfo, Outputs, Step
+from ba3us.methods.config import NonNegative
 from ba3us.methods.parts import TwoEncoders, TwoEncodersConfig, domain_scores
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
@@ -41,11 +42,7 @@ class ADDAConfig(TwoEncodersConfig):
     """
 
     generator: Literal["inverted", "reversed"] = "inverted"
-    encoder_weight: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("encoder_weight", self.encoder_weight >= 0, "0 or more")
+    encoder_weight: NonNegative = 0.01
 
 
 @register(
@@ -54,7 +51,7 @@ class ADDAConfig(TwoEncodersConfig):
         title="ADDA",
         reference="Tzeng et al., Adversarial Discriminative Domain Adaptation, CVPR 2017",
         setting="closed-set",
-        fidelity="variant",
+        losses="variant",
         needs=("two networks",),
         note="Checked against TLL, not the original program. Both players move in one update, where the "
         "original lets the discriminator move first. Half of the steps train the source encoder.",

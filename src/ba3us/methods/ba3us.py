@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from ba3us import losses, scores
 from ba3us.methods.base import DomainOutputs, Method, MethodConfig, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.config import BelowOne, NonNegative, Range, Size
 from ba3us.methods.published import BUDGET, Published
 from ba3us.methods.registry import register
 from ba3us.nn import Conditional, Discriminator, Network, Product, reverse_gradient
@@ -29,15 +30,15 @@ class BA3USConfig(MethodConfig):
     becomes of the gradient that reaches the entropies through w(x): reversed by λ, as released, or cut.
     `trust` says how far m is believed: "full" at once, as published, or "progress" (ours, the default), mixed
     with the uniform weights in proportion to the progress, so that early, wrong estimates can't cut a present
-    class off; none: "full" with ``fidelity="paper"``, else "progress".
+    class off; none: "full" with ``form="paper"``, else "progress".
     `conditional` shows D the product of p and f, plain or randomly projected (`product`).
-    ``fidelity="paper"`` follows the printed formulas where the released code differs (docs/fidelity.md).
+    ``form="paper"`` follows the printed formulas where the released code differs (docs/fidelity.md).
     """
 
-    alpha: float = 0.1
-    beta: float = 1.0
-    xi: float = 1.0
-    rho: float = 0.25
+    alpha: NonNegative = 0.1
+    beta: NonNegative = 1.0
+    xi: NonNegative = 1.0
+    rho: Annotated[float, Range("in [-1, 1] (negative: constant)", lambda v: -1 <= v <= 1)] = 0.25
     weight_source: bool = True
     weight_alignment: bool = True
     entropy_weights: bool = True
@@ -45,24 +46,21 @@ class BA3USConfig(MethodConfig):
     trust: Literal["progress", "full"] | None = None
     conditional: bool = False
     product: Product = "plain"
-    discriminator_hidden: int = 1024
-    discriminator_dropout: float = 0.5
-    fidelity: losses.Form = "released"
+    discriminator_hidden: Size = 1024
+    discriminator_dropout: BelowOne = 0.5
+    form: losses.Form = "released"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("alpha", "beta", "xi"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
-        self.check("rho", -1 <= self.rho <= 1, "in [-1, 1] (negative: constant)")
-        self.check("discriminator_hidden", self.discriminator_hidden >= 1, "at least 1")
-        self.check("discriminator_dropout", 0 <= self.discriminator_dropout < 1, "in [0, 1)")
+        if self.trust is None:
+            object.__setattr__(self, "trust", "full" if self.form == "paper" else "progress")
 
 
 INFO = MethodInfo(
     "BA³US",
     "Liang et al., A Balanced and Uncertainty-aware Approach for Partial Domain Adaptation, ECCV 2020",
     "partial",
-    "faithful",
+    "checked",
 )
 _BETA = {"office31": 5.0, "office-home": 1.0, "imagenet-caltech": 5.0}
 PUBLISHED = {d: Published({**BUDGET[d], "beta": beta, "trust": "full"}) for d, beta in _BETA.items()}
@@ -89,7 +87,7 @@ class BA3US(Method):
     def recipe(self) -> Recipe:
         """The released schedule counts updates; the printed one, η0 (1 + 10 p)^(-0.75), progress."""
         recipe = super().recipe()
-        if self.config.fidelity == "paper":
+        if self.config.form == "paper":
             decay = InverseDecay(gamma=10.0, period=self.config.steps)
             recipe = dataclasses.replace(recipe, decay=decay)
         return recipe
@@ -102,7 +100,7 @@ class BA3US(Method):
     def borrow(self, step: Step) -> int:
         """ρ·B source samples lent to the target, fewer and fewer (section 3.2, Algorithm 1)."""
         c = self.config
-        if c.fidelity == "paper":
+        if c.form == "paper":
             return borrowed_by_progress(c.batch_size, c.rho, step.number, step.horizon)
         return borrowed_by_interval(c.batch_size, c.rho, step.number, step.horizon, c.interval)
 
@@ -121,50 +119,38 @@ class BA3US(Method):
         assert source.labels is not None
         m = self._believed(step)
         m_source = self._of_rows(m, source) if c.weight_source else source.logits.new_ones(len(source.labels))
-        h = losses.entropy(outputs.together()[1])
         terms = {
             # L_cls^w (Eq. 4)
-            "classification": losses.weighted_cross_entropy(source.logits, source.labels, m_source, c.fidelity),
-            # λ L_adv^ba (Eq. 5)
-            "alignment": self.alignment(outputs, m, *self._lambdas(step), h),
+            "classification": losses.weighted_cross_entropy(source.logits, source.labels, m_source, c.form),
             # α L_ent (Eq. 3)
-            "entropy": c.alpha * h.narrow(0, len(source.logits), len(target.logits)).mean(),
+            "entropy": c.alpha * losses.entropy(target.logits).mean(),
+            # λ L_adv^ba (Eq. 5)
+            "alignment": self.alignment(outputs, m, *self._lambdas(step)),
         }
         if c.beta:
             # β L_wce^w (Eq. 6)
             terms["uncertainty"] = c.beta * losses.complement_entropy(
-                source.logits, source.labels, m_source, c.xi, c.fidelity
+                source.logits, source.labels, m_source, c.xi, c.form
             )
         return terms
 
-    def alignment(
-        self,
-        outputs: Outputs,
-        m: Tensor,
-        reversal: float,
-        entropy_reversal: float,
-        h: Tensor | None = None,
-    ) -> Tensor:
-        """L_adv^ba (Eq. 5), or L_adv^e (Eq. 2) where nothing is borrowed and m is left out.
-
-        `h` are the entropies of all rows, if they are known already.
-        """
+    def alignment(self, outputs: Outputs, m: Tensor, reversal: float, entropy_reversal: float) -> Tensor:
+        """L_adv^ba (Eq. 5), or L_adv^e (Eq. 2) where nothing is borrowed and m is left out."""
         c, (source, target, borrowed) = self.config, outputs.domains
         sizes = len(source.logits), len(target.logits), len(borrowed.logits)
         features, logits = outputs.together()
-        h = losses.entropy(logits) if h is None else h
         shown = reverse_gradient(features, reversal)
         if c.conditional:
             shown = self.condition(shown, logits)
-        w = self._entropy_weights(h, entropy_reversal)
+        w = self._entropy_weights(losses.entropy(logits), entropy_reversal)
         if c.weight_alignment:
-            ones = w.new_ones(sizes[1])
-            w = w * torch.cat([self._of_rows(m, source), ones, self._of_rows(m, borrowed)])
-        return losses.balanced_adversarial_loss(self.discriminator(shown), w, sizes, c.fidelity)
+            m_target = w.new_ones(len(target.logits))
+            w = w * torch.cat([self._of_rows(m, source), m_target, self._of_rows(m, borrowed)])
+        return losses.balanced_adversarial_loss(self.discriminator(shown), w, sizes, c.form)
 
     def _lambdas(self, step: Step) -> tuple[float, float]:
         """λ, from 0 to 1 (section 3.4), for D and for the entropies; the released D runs one step ahead."""
-        ahead = 1 if self.config.fidelity == "released" else 0
+        ahead = 1 if self.config.form == "released" else 0
         return ramp(step.number + ahead, step.horizon), ramp(step.number, step.horizon)
 
     def _entropy_weights(self, h: Tensor, reversal: float) -> Tensor:
@@ -176,8 +162,7 @@ class BA3US(Method):
 
     def _believed(self, step: Step) -> Tensor:
         """m, or its mixture with the uniform weights while it is not trusted yet."""
-        c = self.config
-        if (c.trust or ("full" if c.fidelity == "paper" else "progress")) == "full":
+        if self.config.trust == "full":
             return self.class_weights
         return (1 - step.progress) / self.num_classes + step.progress * self.class_weights
 
@@ -185,4 +170,4 @@ class BA3US(Method):
         """m(y) per source row. As printed, a weighted mean over n_s wants m of mean 1."""
         assert domain.labels is not None
         weights = m.index_select(0, domain.labels)
-        return self.num_classes * weights if self.config.fidelity == "paper" else weights
+        return self.num_classes * weights if self.config.form == "paper" else weights

@@ -21,15 +21,22 @@ from ba3us.methods.ba3us import BA3US, INFO, PUBLISHED
 from ba3us.methods.registry import register
 
 _NOTE = "No code was released for the outer-product discriminator; everything else is the released method."
-_OUTER: dict[str, Any] = {"setting": "both", "fidelity": "reconstruction", "note": _NOTE}
+_OUTER: dict[str, Any] = {"setting": "both", "losses": "reconstruction", "note": _NOTE}
 _NOTE = "Full target, no class weights; the paper gives no settings, so the partial ones are used."
-_CLOSED: dict[str, Any] = {"setting": "closed-set", "fidelity": "variant", "note": _NOTE}
-_CLOSED_OUTER: dict[str, Any] = {**_CLOSED, "fidelity": "reconstruction"}
+_CLOSED: dict[str, Any] = {"setting": "closed-set", "note": _NOTE}
+_CLOSED_OUTER: dict[str, Any] = {**_CLOSED, "losses": "reconstruction"}
 _UNWEIGHTED: dict[str, Any] = {"weight_source": False, "weight_alignment": False}
 
 
+_BORROWED = {
+    d: dataclasses.replace(p, note="those of the partial task; none were published for the full target")
+    for d, p in PUBLISHED.items()
+}
+
+
 def _variant(name: str, title: str, known: dict[str, Any] | None = None, **settings: Any) -> None:
-    register(name, dataclasses.replace(INFO, title=title, **known or {}), PUBLISHED, **settings)(BA3US)
+    published = _BORROWED if name.endswith("-closed") else PUBLISHED
+    register(name, dataclasses.replace(INFO, title=title, **known or {}), published, **settings)(BA3US)
 
 
 _variant("e-dann", "E-DANN", rho=0.0, beta=0.0, weight_alignment=False)

@@ -37,7 +37,7 @@ from ba3us.nn import Head, Network
 from ba3us.schedules import InverseDecay
 
 Setting = Literal["partial", "closed-set", "both"]
-Faithfulness = Literal["faithful", "variant", "reconstruction"]
+Parity = Literal["checked", "textbook", "variant", "reconstruction"]
 WARMUP = "warmup"
 
 
@@ -82,16 +82,13 @@ class Outputs:
     source: DomainOutputs
     target: DomainOutputs
     borrowed: DomainOutputs
-    _joint: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def split(cls, features: Tensor, logits: Tensor, inputs: Inputs) -> Outputs:
         """From features and logits of all rows, in the order of `inputs`."""
         sizes = [len(batch.x) for batch in inputs]
         parts = zip(features.split(sizes), logits.split(sizes), inputs)
-        outputs = cls(*(DomainOutputs(f, z, batch.rows, batch.labels) for f, z, batch in parts))
-        object.__setattr__(outputs, "_joint", (features, logits))
-        return outputs
+        return cls(*(DomainOutputs(f, z, batch.rows, batch.labels) for f, z, batch in parts))
 
     @property
     def domains(self) -> tuple[DomainOutputs, DomainOutputs, DomainOutputs]:
@@ -100,8 +97,6 @@ class Outputs:
 
     def together(self) -> tuple[Tensor, Tensor]:
         """Features and logits of all rows: source, target, borrowed."""
-        if self._joint is not None:
-            return self._joint
         return torch.cat([d.features for d in self.domains]), torch.cat([d.logits for d in self.domains])
 
 
@@ -126,9 +121,10 @@ class Phase:
     """A stretch of training with its own schedule and optimiser.
 
     `trains` lists prefixes of "network" and "method" parameters; all else is frozen, in eval mode.
-    Schedules span `horizon` updates (`steps`, if not given). A phase that `adapts` refreshes the method,
-    borrows, and its evaluations are candidates for selection; one that does not is evaluated at its end
-    only. Without `source` or `target`, no batch of that domain is drawn.
+    Schedules span `horizon` updates (`steps`, if not given); the rate falls by its own `decay`, or by the
+    recipe's. A phase that `adapts` refreshes the method, borrows, and its evaluations are candidates for
+    selection; one that does not is evaluated at its end only. Without `source` or `target`, no batch of that
+    domain is drawn.
     """
 
     name: str
@@ -138,6 +134,7 @@ class Phase:
     adapts: bool = True
     source: bool = True
     target: bool = True
+    decay: InverseDecay | None = None
 
     @property
     def span(self) -> int:
@@ -170,11 +167,11 @@ class Refresh:
     source: bool = False
     again: bool = False
 
-    def due(self, index: int, span: int) -> bool:
-        """Whether to refresh before update `index`."""
-        if index == 0 and span > 0:
+    def due(self, index: int, steps: int) -> bool:
+        """Whether to refresh before update `index` of a phase with so many `steps`."""
+        if index == 0 and steps > 0:
             return self.at_start
-        return index % self.every == self.offset % self.every or index == span
+        return index % self.every == self.offset % self.every or index == steps
 
 
 @dataclass(frozen=True)
@@ -194,12 +191,17 @@ class Recipe:
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What a user should know before choosing a method."""
+    """What a user should know before choosing a method.
+
+    `losses` says what they were compared with: ``checked`` against numbers of the original program (or the one
+    that `note` names), the plain ``textbook`` form, a ``variant`` that departs knowingly, a ``reconstruction``
+    without any code to read. It says nothing of the settings.
+    """
 
     title: str
     reference: str
     setting: Setting
-    fidelity: Faithfulness
+    losses: Parity
     needs: tuple[str, ...] = ()
     note: str = ""
 

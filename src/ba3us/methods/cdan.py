@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
+from ba3us.methods.config import Size
 from ba3us.methods.parts import AdversarialConfig, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
@@ -45,19 +46,15 @@ class CDANConfig(AdversarialConfig):
     """
 
     product: Product = "auto"
-    random_dims: int = 1024
+    random_dims: Size = 1024
     entropy_weights: bool = False
     form: Literal["released", "tll"] = "released"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("random_dims", self.random_dims >= 1, "at least 1")
 
-
-@register("cdan", MethodInfo("CDAN", _REFERENCE, "closed-set", "faithful", note=_NOTE), PUBLISHED)
+@register("cdan", MethodInfo("CDAN", _REFERENCE, "closed-set", "checked", note=_NOTE), PUBLISHED)
 @register(
     "cdan+e",
-    MethodInfo("CDAN+E", _REFERENCE, "closed-set", "faithful", note=_NOTE),
+    MethodInfo("CDAN+E", _REFERENCE, "closed-set", "checked", note=_NOTE),
     PUBLISHED,
     entropy_weights=True,
 )

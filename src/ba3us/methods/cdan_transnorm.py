@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ba3us.methods.base import MethodInfo, Recipe
 from ba3us.methods.cdan import CDAN, PUBLISHED, CDANConfig
+from ba3us.methods.config import NormedBatch
 from ba3us.methods.registry import register
 from ba3us.nn import Network, swap_batch_norm
 
@@ -17,10 +18,7 @@ class TransNormConfig(CDANConfig):
 
     entropy_weights: bool = True
     bottleneck_norm: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("batch_size", self.batch_size >= 2, "at least 2 (batch statistics)")
+    batch_size: NormedBatch = 36
 
 
 @register(
@@ -29,7 +27,7 @@ class TransNormConfig(CDANConfig):
         title="CDAN+TransNorm",
         reference="Wang et al., Transferable Normalization, NeurIPS 2019",
         setting="closed-set",
-        fidelity="faithful",
+        losses="checked",
         needs=("batch norm",),
         note="On a backbone without batch norm only the bottleneck has a TransNorm layer.",
     ),

@@ -4,10 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import reprlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from ba3us.errors import did_you_mean, require
+
+
+class Range(NamedTuple):
+    """What a number may be, in words and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+# the kinds of numbers that options are; one that is none of these is given a Range of its own
+NonNegative = Annotated[float, Range("0 or more", lambda v: v >= 0)]
+Positive = Annotated[float, Range("above 0", lambda v: v > 0)]
+Share = Annotated[float, Range("in [0, 1]", lambda v: 0 <= v <= 1)]
+BelowOne = Annotated[float, Range("in [0, 1)", lambda v: 0 <= v < 1)]
+PositiveShare = Annotated[float, Range("in (0, 1]", lambda v: 0 < v <= 1)]
+Whole = Annotated[int, Range("0 or more", lambda v: v >= 0)]
+Count = Annotated[int, Range("at least 1", lambda v: v >= 1)]
+Size = Annotated[int, Range("from 1 to 100,000", lambda v: 1 <= v <= 100_000)]
+NormedBatch = Annotated[int, Range("from 2 to 100,000, because of batch norm", lambda v: 2 <= v <= 100_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,34 +41,35 @@ class MethodConfig:
     `bottleneck_norm` adds batch norm and ReLU after the bottleneck.
     """
 
-    steps: int = 2000
-    warmup_steps: int = 0
-    batch_size: int = 36
-    learning_rate: float = 0.01
-    backbone_scale: float = 0.1
-    weight_decay: float = 1e-3
-    momentum: float = 0.9
-    decay_gamma: float = 0.001
-    decay_steps: int | None = None
-    bottleneck: int | None = 256
+    unused: ClassVar[tuple[str, ...]] = ()  # what this method makes no use of: only the default will do
+
+    steps: Whole = 2000
+    warmup_steps: Whole = 0
+    batch_size: Size = 36
+    learning_rate: NonNegative = 0.01
+    backbone_scale: NonNegative = 0.1
+    weight_decay: NonNegative = 1e-3
+    momentum: BelowOne = 0.9
+    decay_gamma: NonNegative = 0.001
+    decay_steps: Count | None = None
+    bottleneck: Size | None = 256
     bottleneck_norm: bool = False
     keep_classifier: bool = False
-    refresh_every: int | None = None
+    refresh_every: Count | None = None
 
     def __post_init__(self) -> None:
+        kinds = get_type_hints(type(self), include_extras=True)
+        for field in dataclasses.fields(self):
+            value = _checked(field.name, getattr(self, field.name), kinds[field.name])
+            object.__setattr__(self, field.name, value)
+            unused = field.name in self.unused
+            self.check(
+                field.name,
+                not unused or value == field.default,
+                f"left at {field.default!r}, because this method makes no use of it",
+            )
         # a pretrained classifier may be used as it is
-        self.check("steps", self.steps >= (0 if self.keep_classifier else 1), "at least 1")
-        self.check("batch_size", self.batch_size >= 1, "at least 1")
-        for name in ("warmup_steps", "learning_rate", "backbone_scale", "weight_decay", "decay_gamma"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
-        self.check("momentum", 0 <= self.momentum < 1, "in [0, 1)")
-        for name in ("refresh_every", "bottleneck", "decay_steps"):
-            value = getattr(self, name)
-            self.check(name, value is None or value >= 1, "at least 1")
-        for name, kind in get_type_hints(type(self)).items():
-            if choices := _choices(kind):
-                words = [repr(c) for c in choices if c is not None]
-                self.check(name, getattr(self, name) in choices, f"{', '.join(words[:-1])} or {words[-1]}")
+        self.check("steps", self.steps >= 1 or self.keep_classifier, "at least 1")
 
     def check(self, name: str, holds: bool, must_be: str) -> None:
         """Raise a sentence naming the option, its value and what it must be, unless `holds`."""
@@ -55,12 +77,10 @@ class MethodConfig:
 
     @classmethod
     def build(cls, **options: Any) -> MethodConfig:
-        """Construct from named options; an unknown or ill-typed one is a sentence, not a traceback."""
-        kinds = get_type_hints(cls)
+        """Construct from named options; an unknown one is a sentence, not a traceback."""
         known = [f.name for f in dataclasses.fields(cls)]
-        for name, value in options.items():
+        for name in options:
             require(name in known, f"Unknown option {name!r}: {did_you_mean(name, known)}")
-            options[name] = _typed(name, value, kinds[name])
         return cls(**options)
 
     @property
@@ -69,26 +89,28 @@ class MethodConfig:
         return self.refresh_every or max(1, self.steps // 10)
 
 
-def _choices(kind: Any) -> tuple[Any, ...]:
-    """What an option declared as a Literal, or as one that may be None, can be; nothing for other types."""
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """`value` as the option's type (bool, a Literal, a number with its Range, or one of these or None)."""
+
+    def must(hold: bool, words: str) -> None:
+        require(hold, f"Option {name!r} is {reprlib.repr(value)}: it must be {words}.")
+
+    if type(None) in get_args(kind):
+        if value is None:
+            return None
+        kind = get_args(kind)[0]
+    if kind is bool:
+        must(isinstance(value, bool), "true or false")
+        return value
     if get_origin(kind) is Literal:
-        return get_args(kind)
-    literals = [_choices(part) for part in get_args(kind) if get_origin(part) is Literal]
-    return (*literals[0], None) if literals else ()
-
-
-def _typed(name: str, value: Any, kind: Any) -> Any:
-    """`value` as the option's type, or a sentence. Literal options are checked by their config."""
-    kinds = get_args(kind) or (kind,)
-    if (value is None and type(None) in kinds) or not {int, float, bool} & set(kinds):
+        words = [repr(choice) for choice in get_args(kind)]
+        must(value in get_args(kind), f"{', '.join(words[:-1])} or {words[-1]}")
         return value
-    if bool in kinds:
-        require(isinstance(value, bool), f"Option {name!r} is {value!r}: it must be true or false.")
-        return value
+    number, allowed = get_args(kind)
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    whole = int in kinds
-    require(
-        real and (not whole or float(value).is_integer()),
-        f"Option {name!r} is {value!r}: it must be a {'whole ' if whole else ''}number.",
-    )
-    return int(value) if whole else float(value)
+    if number is int:
+        must(real and abs(value) < 10**18 and value == int(value), "a whole number of at most 18 digits")
+    else:
+        must(real and abs(value) <= 1e30, "a number between -1e30 and 1e30")
+    must(allowed.holds(value), allowed.words)
+    return number(value)

@@ -18,7 +18,7 @@ from ba3us.nn import Network, reverse_gradient
         title="DANN",
         reference="Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016",
         setting="closed-set",
-        fidelity="faithful",
+        losses="textbook",
         note="Ignores that classes may be absent; beta > 0 adds adaptive uncertainty suppression to it.",
     ),
     {name: Published(budget, note="the budget of BA³US") for name, budget in BUDGET.items()},

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ba3us import losses
 from ba3us.methods.base import DomainOutputs, Inputs, MethodInfo, Outputs, Step
+from ba3us.methods.config import NonNegative
 from ba3us.methods.parts import ClassWeighted, SourceRiskConfig, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network
@@ -32,13 +33,8 @@ class DRCNConfig(SourceRiskConfig):
 
     correct: Literal["source", "target"] = "source"
     class_wise: bool = True
-    alignment_weight: float = 1.5
-    entropy_weight: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("alignment_weight", "entropy_weight"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
+    alignment_weight: NonNegative = 1.5
+    entropy_weight: NonNegative = 0.1
 
 
 @register(
@@ -47,7 +43,7 @@ class DRCNConfig(SourceRiskConfig):
         title="DRCN",
         reference="Li et al., Deep Residual Correction Network for Partial Domain Adaptation, TPAMI 2020",
         setting="both",
-        fidelity="reconstruction",
+        losses="reconstruction",
         note="From the abstract, with the kernels of its sibling DCAN (checked). Ours: the block's shape and "
         "zero start, target rows assigned by their predictions, the weighted mean over classes, the ramp.",
     ),

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.config import NonNegative
 from ba3us.methods.parts import AdversarialConfig, domain_scores, sample_weights, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
@@ -69,14 +70,9 @@ class ETNConfig(AdversarialConfig):
     the published weights trains it as fast as published; with the whole of them a run has diverged.
     """
 
-    entropy_weight: float = 0.2
-    auxiliary_domain: float = 1.0
-    auxiliary_class: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("entropy_weight", "auxiliary_domain", "auxiliary_class"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
+    entropy_weight: NonNegative = 0.2
+    auxiliary_domain: NonNegative = 1.0
+    auxiliary_class: NonNegative = 0.1
 
 
 @register(
@@ -85,7 +81,7 @@ class ETNConfig(AdversarialConfig):
         title="ETN",
         reference="Cao et al., Learning to Transfer Examples for Partial Domain Adaptation, CVPR 2019",
         setting="partial",
-        fidelity="faithful",
+        losses="checked",
         note="Source batches are class-balanced: classes take turns, where the original draws them at random.",
     ),
     {

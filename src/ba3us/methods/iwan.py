@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
+from ba3us.methods.config import NonNegative
 from ba3us.methods.parts import AdversarialConfig, domain_scores, sample_weights, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
@@ -52,14 +53,9 @@ class IWANConfig(AdversarialConfig):
     TLL's trade-off of 3 belongs to its learning rate, a tenth of our common one, at which it has diverged.
     """
 
-    trade_off: float = 1.0
-    weigher_factor: float = 1.5
-    entropy_weight: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("trade_off", "weigher_factor", "entropy_weight"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
+    trade_off: NonNegative = 1.0
+    weigher_factor: NonNegative = 1.5
+    entropy_weight: NonNegative = 0.1
 
 
 @register(
@@ -68,7 +64,7 @@ class IWANConfig(AdversarialConfig):
         title="IWAN (shared encoder)",
         reference=REFERENCE,
         setting="partial",
-        fidelity="variant",
+        losses="variant",
         note="The form of TLL, checked against it: one encoder for both domains, trained with the classifier.",
     ),
     {

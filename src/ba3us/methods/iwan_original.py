@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import MethodInfo, Outputs, Step
+from ba3us.methods.config import NonNegative
 from ba3us.methods.iwan import EPS, REFERENCE, Adversaries
 from ba3us.methods.parts import TwoEncoders, TwoEncodersConfig
 from ba3us.methods.published import TASKS, Published
@@ -36,13 +37,9 @@ class IWANOriginalConfig(TwoEncodersConfig):
     runs on MNIST→digits, 0.03 in none.
     """
 
-    ramp_high: float = 0.03
-    ramp_slope: float = 5.0  # the released one over its 50,000 updates
-    entropy_weight: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("entropy_weight", self.entropy_weight >= 0, "0 or more")
+    ramp_high: NonNegative = 0.03
+    ramp_slope: NonNegative = 5.0  # the released one over its 50,000 updates
+    entropy_weight: NonNegative = 0.1
 
 
 @register(
@@ -51,7 +48,7 @@ class IWANOriginalConfig(TwoEncodersConfig):
         title="IWAN (two encoders)",
         reference=REFERENCE,
         setting="partial",
-        fidelity="variant",
+        losses="variant",
         needs=("two networks",),
         note="After the released Caffe description, on any backbone; no numbers of it to check against. Half "
         "of the steps train the source encoder.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ba3us.methods.base import MethodInfo, Recipe, Step
+from ba3us.methods.config import NonNegative, Positive
 from ba3us.methods.ot import FARTHEST, NOTE, PUBLISHED, Transport, TransportConfig, pot, uniform
 from ba3us.methods.registry import register
 
@@ -16,16 +17,11 @@ from ba3us.methods.registry import register
 class JumbotConfig(TransportConfig):
     """Settings of JUMBOT: `marginal_penalty` is what it costs a row to be left out."""
 
-    feature_weight: float = 0.003
-    label_weight: float = 0.75
-    transport_weight: float = 10.0
-    regularisation: float = 0.01
-    marginal_penalty: float = 0.06
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("regularisation", "marginal_penalty"):
-            self.check(name, getattr(self, name) > 0, "above 0")
+    feature_weight: NonNegative = 0.003
+    label_weight: NonNegative = 0.75
+    transport_weight: NonNegative = 10.0
+    regularisation: Positive = 0.01
+    marginal_penalty: Positive = 0.06
 
 
 @register(
@@ -34,7 +30,7 @@ class JumbotConfig(TransportConfig):
         title="JUMBOT",
         reference="Fatras et al., Unbalanced minibatch Optimal Transport, ICML 2021",
         setting="both",
-        fidelity="faithful",
+        losses="checked",
         needs=("POT",),
         note=NOTE + " Its plan is that of POT up to 0.9.1, which the paper used.",
     ),

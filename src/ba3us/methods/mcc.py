@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
+from ba3us.methods.config import NonNegative, Positive
 from ba3us.methods.parts import SourceRiskConfig, source_risk
 from ba3us.methods.registry import register
 
@@ -16,13 +17,8 @@ from ba3us.methods.registry import register
 class MCCConfig(SourceRiskConfig):
     """Settings of MCC: `temperature` softens the predictions, `confusion_weight` weighs their confusion."""
 
-    temperature: float = 2.5
-    confusion_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("temperature", self.temperature > 0, "above 0")
-        self.check("confusion_weight", self.confusion_weight >= 0, "0 or more")
+    temperature: Positive = 2.5
+    confusion_weight: NonNegative = 1.0
 
 
 @register(
@@ -31,7 +27,7 @@ class MCCConfig(SourceRiskConfig):
         title="MCC",
         reference="Jin et al., Minimum Class Confusion for Versatile Domain Adaptation, ECCV 2020",
         setting="both",
-        fidelity="faithful",
+        losses="checked",
         note="The loss is checked against the authors' library; the head is the one of all methods here. "
         "It asks something of every class, and on few classes gives rows to absent ones (C→W of "
         "Office-Caltech 10→5, features: 16 % of them).",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import ClassVar
 
 import scipy.linalg
 import torch
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 from ba3us.losses import full_precision
 from ba3us.methods.base import WARMUP, DomainOutputs, Method, MethodInfo, Outputs, Phase, Recipe, Refresh
+from ba3us.methods.config import Count, NonNegative, Positive, Size
 from ba3us.methods.parts import SourceRiskConfig, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network
@@ -32,18 +34,13 @@ class MCSConfig(SourceRiskConfig):
     with the labels of Office-Caltech, so that no task falls clearly below the nearest source centroid.
     """
 
-    bottleneck: int | None = None
-    pull: float = 3.0
-    ridge: float = 1.0
-    dimensions: int = 128
-    rounds: int = 10
+    unused: ClassVar = ("warmup_steps",)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("pull", self.pull >= 0, "0 or more")
-        self.check("ridge", self.ridge > 0, "above 0")
-        for name in ("dimensions", "rounds"):
-            self.check(name, getattr(self, name) >= 1, "at least 1")
+    bottleneck: Size | None = None
+    pull: NonNegative = 3.0
+    ridge: Positive = 1.0
+    dimensions: Size = 128
+    rounds: Count = 10
 
 
 @register(
@@ -52,7 +49,7 @@ class MCSConfig(SourceRiskConfig):
         title="MCS",
         reference="Liang et al., Distant Supervised Centroid Shift, CVPR 2019",
         setting="closed-set",
-        fidelity="reconstruction",
+        losses="reconstruction",
         note="From the abstract. Ours: the objective and its weights, the search within the span of the "
         "source centroids, and probabilities from a Gaussian around each centroid. Its two weights were chosen "
         "with the labels of Office-Caltech: tables with that data must say so.",

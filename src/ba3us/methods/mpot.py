@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ba3us.methods.base import MethodInfo, Step
+from ba3us.methods.config import PositiveShare
 from ba3us.methods.ot import FARTHEST, NOTE, PUBLISHED, Transport, TransportConfig, pot, uniform
 from ba3us.methods.registry import register
 
@@ -15,13 +16,8 @@ from ba3us.methods.registry import register
 class MPOTConfig(TransportConfig):
     """Settings of m-POT: the share of rows moved grows from `first_mass` to `mass` over half the steps."""
 
-    mass: float = 0.325
-    first_mass: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("mass", "first_mass"):
-            self.check(name, 0 < getattr(self, name) <= 1, "in (0, 1]")
+    mass: PositiveShare = 0.325
+    first_mass: PositiveShare = 0.01
 
 
 @register(
@@ -30,7 +26,7 @@ class MPOTConfig(TransportConfig):
         title="m-POT",
         reference="Nguyen et al., Improving Mini-batch Optimal Transport via Partial Transportation, ICML 2022",
         setting="both",
-        fidelity="faithful",
+        losses="checked",
         needs=("POT",),
         note=NOTE,
     ),
@@ -53,9 +49,10 @@ class MPOT(Transport):
 
     def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
         """Partial transport, entropic or (ε = 0) exact."""
-        solvers, mass, epsilon = pot().partial, self.mass(step), self.config.regularisation
+        solvers, weights, epsilon = pot().partial, uniform(cost), self.config.regularisation
+        mass = min(self.mass(step), *(side.sum() for side in weights))  # equal shares add up to 1 but for a bit
         if epsilon == 0:
-            return solvers.partial_wasserstein(*uniform(cost), cost, m=mass)
+            return solvers.partial_wasserstein(*weights, cost, m=mass)
         # only differences of costs count; the original runs 1000 sweeps, most of which change nothing
         cost = np.minimum(cost - cost.min(), FARTHEST * epsilon)
-        return solvers.entropic_partial_wasserstein(*uniform(cost), cost, epsilon, m=mass, stopThr=1e-8)
+        return solvers.entropic_partial_wasserstein(*weights, cost, epsilon, m=mass, stopThr=1e-8)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ba3us import losses, scores
 from ba3us.methods.base import DomainOutputs, MethodInfo, Outputs, Step
+from ba3us.methods.config import NonNegative
 from ba3us.methods.parts import AdversarialConfig, ClassWeighted, domain_scores, sample_weights, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network, reverse_gradient
@@ -24,13 +25,8 @@ class MWPDAConfig(AdversarialConfig):
     Weights of outlier classes are multiplied by `outlier_scale`; `entropy_weight` weighs the target entropy.
     """
 
-    outlier_scale: float = 0.1
-    entropy_weight: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("outlier_scale", "entropy_weight"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
+    outlier_scale: NonNegative = 0.1
+    entropy_weight: NonNegative = 0.1
 
 
 @register(
@@ -39,7 +35,7 @@ class MWPDAConfig(AdversarialConfig):
         title="MWPDA",
         reference="Hu et al., Multi-Weight Partial Domain Adaptation, BMVC 2019",
         setting="partial",
-        fidelity="reconstruction",
+        losses="reconstruction",
         note="From the abstract. Ours: the scale of outlier classes, the classifier of shared samples (one "
         "hidden layer), how the weights are normalised, all coefficients.",
     ),

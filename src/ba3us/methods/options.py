@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import yaml
+from ba3us.errors import require
 
-from ba3us.errors import UserError, require
+_WORDS = {"true": True, "false": False, "null": None}
 
 
 def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
@@ -17,18 +17,16 @@ def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
         name, equals, text = (part.strip() for part in pair.partition("="))
         require(bool(equals and name), f"Setting {pair!r} is not of the form name=value: write beta=1, say.")
         require(name not in options, f"Setting {name!r} is given twice: leave one of them out.")
-        options[name] = _value(name, text)
+        options[name] = _value(text)
     return options
 
 
-def _value(name: str, text: str) -> Any:
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UserError(f"Setting {name!r} is {text!r}: give a number, true, false, null or a word.") from error
-    if isinstance(value, str):
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for number in (int, float):
         try:
-            return float(value)  # YAML takes 1e-3 for a word
+            return number(text)
         except ValueError:
-            return value
-    return value
+            continue
+    return text

@@ -17,6 +17,7 @@ from torch import Tensor
 from ba3us import losses
 from ba3us.errors import UserError
 from ba3us.methods.base import Method, Outputs, Step
+from ba3us.methods.config import NonNegative
 from ba3us.methods.parts import SourceRiskConfig, source_risk
 from ba3us.methods.published import BUDGET, Published
 from ba3us.nn import Network
@@ -43,15 +44,10 @@ class TransportConfig(SourceRiskConfig):
     plan's entropy.
     """
 
-    feature_weight: float = 0.03
-    label_weight: float = 7.5
-    transport_weight: float = 1.0
-    regularisation: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("feature_weight", "label_weight", "transport_weight", "regularisation"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
+    feature_weight: NonNegative = 0.03
+    label_weight: NonNegative = 7.5
+    transport_weight: NonNegative = 1.0
+    regularisation: NonNegative = 0.5
 
 
 class Transport(Method):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import MethodInfo, Outputs, Step
+from ba3us.methods.config import Positive
 from ba3us.methods.parts import Selective, SelectiveConfig, domain_scores, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
@@ -25,9 +26,8 @@ _RUN: Settings = {
 _SLOW: Settings = {"learning_rate": 3e-3}
 _SHARP: Settings = {"tau": 10.0}
 _GENTLE: Settings = {**_SLOW, **_SHARP, "ramp_high": 0.5}
-_TUNED = "learning rate, τ, U and λ differ from task to task: chosen by target accuracy"
 _PUBLISHED = {
-    "office31": Published(_RUN, {"D->A": _SLOW, "W->A": _SLOW}, _TUNED, oracle=True),
+    "office31": Published(_RUN, {"D->A": _SLOW, "W->A": _SLOW}, oracle=True),
     "office-home": Published(
         _RUN,
         {
@@ -44,11 +44,10 @@ _PUBLISHED = {
             "Cl->Pr": _GENTLE,
             "Cl->Rw": {**_GENTLE, "refresh_every": 1000},
         },
-        _TUNED,
         oracle=True,
     ),
     "imagenet-caltech": Published(
-        _RUN, {"I->C": {**_SLOW, "refresh_every": 2000, "keep_classifier": True}}, _TUNED, oracle=True
+        _RUN, {"I->C": {**_SLOW, "refresh_every": 2000, "keep_classifier": True}}, oracle=True
     ),
 }
 
@@ -57,11 +56,7 @@ _PUBLISHED = {
 class PADAConfig(SelectiveConfig):
     """Settings of PADA: class weights are means of softmax(`tau`·logits), over the target and its views."""
 
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("tau", self.tau > 0, "above 0")
+    tau: Positive = 1.0
 
 
 @register(
@@ -70,9 +65,9 @@ class PADAConfig(SelectiveConfig):
         title="PADA",
         reference="Cao et al., Partial Adversarial Domain Adaptation, ECCV 2018",
         setting="partial",
-        fidelity="faithful",
+        losses="checked",
         note="As released: the discriminator's weights are divided by the batch's largest, the paper's by the "
-        "largest of all. Per-task settings, which were tuned on target labels, only under a protocol.",
+        "largest of all.",
     ),
     _PUBLISHED,
 )

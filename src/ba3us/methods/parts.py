@@ -23,6 +23,7 @@ from ba3us.methods.base import (
     Refresh,
     Step,
 )
+from ba3us.methods.config import BelowOne, Count, NonNegative, Size, Whole
 from ba3us.nn import Discriminator, Network
 from ba3us.schedules import ramp
 
@@ -33,26 +34,18 @@ from ba3us.schedules import ramp
 class SourceRiskConfig(MethodConfig):
     """Settings of a method with a source cross-entropy: `beta` > 0 adds AUS with exponent `xi`."""
 
-    beta: float = 0.0
-    xi: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("beta", "xi"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
+    beta: NonNegative = 0.0
+    xi: NonNegative = 1.0
 
 
 def source_risk(
     source: DomainOutputs,
     config: SourceRiskConfig,
     weights: Tensor | None = None,
-    form: losses.Form = "released",
+    form: losses.Form | None = None,
     smoothing: float = 0.0,
 ) -> dict[str, Tensor]:
-    """Weighted source cross-entropy and, where β > 0, adaptive uncertainty suppression.
-
-    `form` says what the cross-entropy is divided by: the sum of the weights (``released``) or the rows.
-    """
+    """Weighted source cross-entropy (its `form` included) and, where β > 0, uncertainty suppression."""
     assert source.labels is not None
     w = torch.ones_like(source.logits[:, 0]) if weights is None else weights
     risk = losses.weighted_cross_entropy(source.logits, source.labels, w, form, smoothing)
@@ -67,10 +60,11 @@ def source_risk(
 class SourceStageConfig(SourceRiskConfig):
     """Settings of a method that first trains on the source, for `source_steps` of its `steps` updates.
 
-    None: half of them. `warmup_steps` come on top.
+    None: half of them. `warmup_steps` come on top. `decay_steps` are those of the second stage; with them the
+    rate of the first decays over its own length.
     """
 
-    source_steps: int | None = None
+    source_steps: Whole | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +81,9 @@ class SourceStageConfig(SourceRiskConfig):
         first = self.warmup_steps + self.first_stage
         phases: tuple[Phase, ...] = (dataclasses.replace(adapt, steps=self.steps - self.first_stage),)
         if first:
-            phases = (Phase(WARMUP, first, ("network",), adapts=False, target=False), *phases)
+            decay = recipe.decay.period and dataclasses.replace(recipe.decay, period=first)
+            source = Phase(WARMUP, first, ("network",), adapts=False, target=False, decay=decay or None)
+            phases = (source, *phases)
         return dataclasses.replace(recipe, phases=phases)
 
 
@@ -102,17 +98,11 @@ class AdversarialConfig(SourceRiskConfig):
     phase).
     """
 
-    discriminator_hidden: int = 1024
-    discriminator_dropout: float = 0.5
-    ramp_high: float = 1.0
-    ramp_slope: float = 10.0
-    ramp_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("discriminator_hidden", self.discriminator_hidden >= 1, "at least 1")
-        self.check("discriminator_dropout", 0 <= self.discriminator_dropout < 1, "in [0, 1)")
-        self.check("ramp_steps", self.ramp_steps is None or self.ramp_steps >= 1, "at least 1")
+    discriminator_hidden: Size = 1024
+    discriminator_dropout: BelowOne = 0.5
+    ramp_high: NonNegative = 1.0
+    ramp_slope: NonNegative = 10.0
+    ramp_steps: Count | None = None
 
     def reversal(self, step: Step, ahead: float = 1.0) -> float:
         """λ at a step; most originals' discriminators count their own calls and so are one `ahead`."""
@@ -238,6 +228,10 @@ class TwoEncoders(Method):
     def begin_phase(self, network: Network, phase: Phase) -> None:
         """The source keeps the encoder as it is now."""
         self.source_encoder.load_state_dict(_encoder(network).state_dict())
+
+    def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
+        """The source's terms, which the second stage has none of."""
+        return source_risk(outputs.source, self.config)
 
     def outputs(self, network: Network, inputs: Inputs) -> Outputs:
         """The source through its own encoder, once there is a target."""

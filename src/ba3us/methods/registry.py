@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from ba3us import catalogue
 from ba3us.errors import did_you_mean, require
 from ba3us.methods.base import Method, MethodConfig, MethodInfo
 from ba3us.methods.published import Published, lookup
@@ -32,9 +35,61 @@ class Entry:
         published = lookup(self.name, self.protocols, protocol, task) if protocol else {}
         return self.method.Config.build(**{**published, **self.settings, **options})
 
+    def settings_note(self, config: MethodConfig, protocol: str | None = None, task: str | None = None) -> str:
+        """Whose settings `config` holds: ours or those published for a protocol, and which options depart."""
+        own = _different(config, self.config(protocol, task))
+        given = " with " + ", ".join(f"{name}={value!r}" for name, (value, _) in own.items()) if own else ""
+        if protocol is None:
+            return f"ours (defaults){given}"
+        found = self.protocols[protocol]
+        note, tuned = (f": {found.note}" if found.note else ""), "; tuned per task with target labels"
+        return f"published ({protocol}{note}){given}{tuned if found.oracle else ''}"
+
+    def defaults_note(self) -> str:
+        """Whether the default settings are published ones, of whichever protocol comes nearest."""
+        if not self.protocols:
+            return "ours (none on record)"
+        fewest = min(len(self.departures(protocol)) for protocol in self.protocols)
+        return f"ours ({fewest} differ)" if fewest else "published"
+
+    def departures(self, protocol: str) -> dict[str, Any]:
+        """What was published for a protocol where the defaults differ; "by task" where tasks have their own."""
+        differ = _different(self.config(), self.config(protocol))
+        tasks = [name for settings in self.protocols[protocol].tasks.values() for name in settings]
+        return {name: published for name, (_, published) in differ.items()} | dict.fromkeys(tasks, "by task")
+
+    def described(self) -> dict[str, Any]:
+        """What the catalogue says of it, as plain data."""
+        common = {f.name: f.default for f in dataclasses.fields(MethodConfig)}
+        options = _resolved(self.config())
+        own = {n: v for n, v in dataclasses.asdict(self.config()).items() if n not in common or v != common[n]}
+        published: dict[str, dict[str, Any]] = {
+            protocol: {"note": found.note, "oracle": found.oracle, "departures": self.departures(protocol)}
+            for protocol, found in self.protocols.items()
+        }
+        info = dataclasses.asdict(self.info) | {"needs": list(self.info.needs)}
+        return {
+            "name": self.name,
+            **info,
+            "settings": self.defaults_note(),
+            "own_options": own,
+            "defaults": {name: options[name] for found in published.values() for name in found["departures"]},
+            "published": published,
+        }
+
     def create(self, network: Network, config: MethodConfig) -> Method:
         """The method, for a network."""
         return self.method(config, network)
+
+
+def _resolved(config: MethodConfig) -> dict[str, Any]:
+    return dataclasses.asdict(config) | {"refresh_every": config.interval}
+
+
+def _different(config: MethodConfig, other: MethodConfig) -> dict[str, tuple[Any, Any]]:
+    """Options with another value in `other`: both values."""
+    others = _resolved(other)
+    return {n: (value, others[n]) for n, value in _resolved(config).items() if value != others[n]}
 
 
 _ENTRIES: dict[str, Entry] = {}
@@ -65,3 +120,9 @@ def get(name: str) -> Entry:
 def entries() -> Iterator[Entry]:
     """All entries, in alphabetical order."""
     return iter(sorted(_ENTRIES.values(), key=lambda e: e.name))
+
+
+def write_catalogue() -> None:
+    """Bring the catalogue, which is read without importing any method, up to date."""
+    text = json.dumps([entry.described() for entry in entries()], ensure_ascii=False, indent=1)
+    catalogue.PATH.write_text(text + "\n", encoding="utf-8")

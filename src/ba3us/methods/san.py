@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import DomainOutputs, MethodInfo, Outputs, Step
+from ba3us.methods.config import NonNegative
 from ba3us.methods.parts import Selective, SelectiveConfig, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
@@ -50,11 +51,7 @@ class SANConfig(SelectiveConfig):
     """
 
     weighting: Literal["target", "batch"] = "target"
-    entropy_weight: float = 0.2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("entropy_weight", self.entropy_weight >= 0, "0 or more")
+    entropy_weight: NonNegative = 0.2
 
     def hidden(self, num_classes: int) -> tuple[int, ...]:
         """Sizes of the hidden layers of each of the discriminators."""
@@ -69,7 +66,7 @@ class SANConfig(SelectiveConfig):
         title="SAN",
         reference="Cao et al., Partial Transfer Learning with Selective Adversarial Networks, CVPR 2018",
         setting="partial",
-        fidelity="faithful",
+        losses="checked",
         note="As the authors' PyTorch code; the printed numbers came from their Caffe code. Time and memory "
         "grow with the number of classes.",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from ba3us.methods.base import (
     Refresh,
     Step,
 )
+from ba3us.methods.config import BelowOne, NonNegative, NormedBatch, Whole
 from ba3us.methods.parts import SourceStageConfig, source_risk
 from ba3us.methods.published import Published, Settings, by_epochs
 from ba3us.methods.registry import register
@@ -40,18 +41,13 @@ class SHOTConfig(SourceStageConfig):
     given as pseudo-labels. These are renewed every `refresh_every` updates (none: fifteen times).
     """
 
-    smoothing: float = 0.1
-    pseudo_weight: float = 0.3
-    entropy_weight: float = 1.0
-    smallest_class: int | None = None
+    unused: ClassVar = ("keep_classifier", "bottleneck_norm")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("smoothing", 0 <= self.smoothing < 1, "in [0, 1)")
-        for name in ("pseudo_weight", "entropy_weight"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
-        self.check("smallest_class", self.smallest_class is None or self.smallest_class >= 0, "0 or more")
-        self.check("batch_size", self.batch_size >= 2, "at least 2, because of batch norm")
+    batch_size: NormedBatch = 36
+    smoothing: BelowOne = 0.1
+    pseudo_weight: NonNegative = 0.3
+    entropy_weight: NonNegative = 1.0
+    smallest_class: Whole | None = None
 
     @property
     def interval(self) -> int:
@@ -98,7 +94,7 @@ def pseudo_labels(features: Tensor, logits: Tensor, smallest_class: int) -> Tens
         title="SHOT",
         reference="Liang et al., Do We Really Need to Access the Source Data?, ICML 2020",
         setting="partial",
-        fidelity="variant",
+        losses="variant",
         note="The released partial setting (no diversity term), not checked against its numbers. Ours: the "
         "smallest class that counts shrinks with the target (the released ten rows lost two of ten classes of "
         "157 rows); where no class is large enough, every predicted one is used.",

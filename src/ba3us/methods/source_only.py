@@ -24,7 +24,7 @@ _PUBLISHED["imagenet-caltech"] = Published(
         title="Source-only",
         reference="The paper's ResNet-50 and VGG-16 rows",
         setting="both",
-        fidelity="faithful",
+        losses="textbook",
         note="The target is never trained on. Same number of updates as the method it stands beside.",
     ),
     _PUBLISHED,

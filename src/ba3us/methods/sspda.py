@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from ba3us import losses
 from ba3us.errors import require
 from ba3us.methods.base import DomainOutputs, Inputs, Method, MethodInfo, Outputs, Step
+from ba3us.methods.config import NonNegative, Range, Share, Size
 from ba3us.methods.parts import SourceRiskConfig, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network
@@ -32,18 +34,11 @@ class SSPDAConfig(SourceRiskConfig):
     with probability `grey`.
     """
 
-    bottleneck: int | None = None
-    permutations: int = 30
-    jigsaw_weight: float = 1.0
-    entropy_weight: float = 0.2
-    grey: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("permutations", 1 <= self.permutations <= 1000, "from 1 to 1000")
-        for name in ("jigsaw_weight", "entropy_weight"):
-            self.check(name, getattr(self, name) >= 0, "0 or more")
-        self.check("grey", 0 <= self.grey <= 1, "in [0, 1]")
+    bottleneck: Size | None = None
+    permutations: Annotated[int, Range("from 1 to 1000", lambda v: 1 <= v <= 1000)] = 30
+    jigsaw_weight: NonNegative = 1.0
+    entropy_weight: NonNegative = 0.2
+    grey: Share = 0.1
 
 
 @functools.cache
@@ -85,7 +80,7 @@ def shuffle_tiles(images: Tensor, orders: Tensor) -> Tensor:
         title="SSPDA",
         reference="Bucci et al., Tackling Partial Domain Adaptation with Self-Supervision, ICIAP 2019",
         setting="partial",
-        fidelity="reconstruction",
+        losses="reconstruction",
         needs=("pixels",),
         note="After JiGen's released puzzles, the loss from memory. Ours: the search for permutations, as "
         "many shuffled as ordered images, all coefficients.",

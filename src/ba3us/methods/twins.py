@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ba3us import losses
 from ba3us.methods.base import DomainOutputs, Group, Inputs, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.config import NonNegative
 from ba3us.methods.parts import ClassWeighted, SourceRiskConfig, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network
@@ -27,12 +28,8 @@ class TwinsConfig(SourceRiskConfig):
     With `shared_backbone` only bottleneck and classifier are double, which saves memory.
     """
 
-    agreement_weight: float = 1.0
+    agreement_weight: NonNegative = 1.0
     shared_backbone: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("agreement_weight", self.agreement_weight >= 0, "0 or more")
 
 
 @register(
@@ -42,7 +39,7 @@ class TwinsConfig(SourceRiskConfig):
         reference="Matsuura et al., TWINs: Two Weighted Inconsistency-reduced Networks for Partial Domain "
         "Adaptation, 2018",
         setting="partial",
-        fidelity="reconstruction",
+        losses="reconstruction",
         needs=("two networks",),
         note="From the abstract and memory. Ours: the ramp, the refresh interval, other source batches for "
         "the second network, the mean of both as the prediction.",

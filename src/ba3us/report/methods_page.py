@@ -1,52 +1,76 @@
-"""The documentation page of all methods, made from the registry."""
+"""The documentation page of all methods, made from the catalogue."""
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Any
 
-from ba3us import methods
-from ba3us.methods.base import MethodConfig
+from ba3us import catalogue
 
 _HEAD = """# Methods
 
 Made by `ba3us methods --markdown`; do not edit by hand.
 
-Fidelity: **faithful** is checked against numbers recorded from the original implementation, or is the plain
-textbook form; a **variant** departs from it knowingly; a **reconstruction** had no original code to read, and
-its note says what is ours. Every method takes the options of `MethodConfig` (steps, warmup_steps, batch_size,
-learning_rate, …) besides its own.
+{count} systems. Two things are said of each:
+
+- **losses**: *checked* against numbers recorded from the original program (or the one its note names), the
+  plain *textbook* form, a *variant* that departs knowingly, or a *reconstruction* without code to read, whose
+  note says what is ours;
+- **settings** by default, that is without a protocol: *published*, or *ours* and how many options differ from
+  the protocol that comes nearest. The tables below show what was published in place of each default.
+
+Every method takes the options of `MethodConfig` (steps, warmup_steps, batch_size, learning_rate, …) besides
+its own.
 """
+_COLUMNS = ("name", "title", "setting", "losses", "settings", "needs")
 
 
 def methods_page() -> str:
     """Markdown: one table of all systems, then a section for each."""
-    entries = list(methods.entries())
-    lines = [_HEAD, "| name | title | setting | fidelity | needs |", "|---|---|---|---|---|"]
+    entries = catalogue.read()
+    lines = [_HEAD.format(count=len(entries)), *_table(_COLUMNS)]
     for e in entries:
-        needs = ", ".join(e.info.needs) or "–"
-        link = f"[`{e.name}`](#{_anchor(e)})"
-        lines.append(f"| {link} | {e.info.title} | {e.info.setting} | {e.info.fidelity} | {needs} |")
+        needs = ", ".join(e["needs"]) or "–"
+        link = f"[`{e['name']}`](#{_anchor(e['title'])})"
+        lines.append(_row(link, e["title"], e["setting"], e["losses"], e["settings"], needs))
     for e in entries:
-        lines += ["", f"## {e.info.title}", "", f"`{e.name}` · {e.info.reference}"]
-        if e.info.note:
-            lines += ["", e.info.note]
-        own = _own_options(e)
-        if own:
-            options = ", ".join(f"`{name}={value!r}`" for name, value in own.items())
+        lines += ["", f"## {e['title']}", "", f"`{e['name']}` · {e['reference']}"]
+        if e["note"]:
+            lines += ["", e["note"]]
+        if e["own_options"]:
+            options = ", ".join(f"`{name}={value!r}`" for name, value in e["own_options"].items())
             lines += ["", f"Options of its own: {options}."]
-        if e.protocols:
-            lines += ["", f"Published settings for: {', '.join(e.protocols)}."]
+        lines += _published(e)
     return "\n".join(lines) + "\n"
 
 
-def _anchor(entry: methods.Entry) -> str:
-    kept = "".join(c for c in entry.info.title.lower() if c.isalnum() or c in " -_")
+def _published(entry: dict[str, Any]) -> list[str]:
+    """The published value of every option whose default is another one, and where they come from."""
+    published = entry["published"]
+    if not published:
+        return ["", "No published settings are on record here: the defaults are ours."]
+    lines = ["", *_table(("option", "default", *published))]
+    for name, default in entry["defaults"].items():
+        values = [found["departures"].get(name, "as default") for found in published.values()]
+        lines.append(_row(f"`{name}`", *map(_shown, (default, *values))))
+    for protocol, found in published.items():
+        notes = [found["note"]] if found["note"] else []
+        notes += ["tuned per task with target labels"] if found["oracle"] else []
+        lines += ["", f"{protocol}: {'; '.join(notes)}."] if notes else []
+    return lines
+
+
+def _shown(value: Any) -> str:
+    return value if value in ("as default", "by task") else f"`{value!r}`"
+
+
+def _table(columns: tuple[str, ...]) -> list[str]:
+    return [_row(*columns), "|" + "---|" * len(columns)]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _anchor(title: str) -> str:
+    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
     return kept.replace(" ", "-")
-
-
-def _own_options(entry: methods.Entry) -> dict[str, object]:
-    """What the method's config adds to, or changes in, the common one, with this system's values."""
-    common = {f.name: f.default for f in dataclasses.fields(MethodConfig)}
-    config = entry.config()
-    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    return {name: value for name, value in values.items() if name not in common or value != common[name]}

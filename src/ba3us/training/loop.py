@@ -182,7 +182,7 @@ class Trainer:
             self._notify("on_step", step)
 
     def _update(self, work: devices.Prepared, phase: Phase, step: Step, feed: Feed) -> None:
-        factor = self.recipe.learning_rate * self.recipe.decay(step.number)
+        factor = self.recipe.learning_rate * (phase.decay or self.recipe.decay)(step.number)
         for group in work.optimizer.param_groups:
             group["lr"] = factor * group["lr_scale"]
             for parameter in group["params"]:
@@ -209,7 +209,7 @@ class Trainer:
     def _observe(self, phase: Phase, step: Step, source: Source, target: Target) -> bool:
         """Refresh and evaluate if it is time; whether it was, or whether a checkpoint is due."""
         at_end, every = step.number == phase.steps, self.config.evaluate_every
-        refresh = phase.adapts and self.recipe.refresh.due(step.number, phase.span)
+        refresh = phase.adapts and self.recipe.refresh.due(step.number, min(phase.steps, phase.span))
         look = phase.adapts and every is not None and step.number > 0 and step.number % every == 0
         saved = self.config.checkpoint_every
         unseen = at_end and all(e.phase != phase.name for e in self.evaluations)
