@@ -13,7 +13,7 @@ from ba3us.data import BatchIndices, Source, Target
 from ba3us.methods.base import Outputs
 from ba3us.methods.registry import Entry
 from ba3us.schedules import InverseDecay, borrowed_by_interval, ramp
-from ba3us.selection import accuracies
+from ba3us.selection import accuracies, selected_accuracy
 from ba3us.training import Hook, RunConfig, Trainer
 from golden_tools import LAYERS, close, feature_network, linears, named_parameters, rows, set_weights, tensor
 

@@ -28,8 +28,8 @@ def deeper(opened: OpenedImages, config: MethodConfig) -> str:
     tail = sum(opened.rows) * _VIEWS * front + drawn * tail_step + looks * tail_pass
     whole = drawn * whole_step + looks * whole_pass
     return (
-        f"The backbone is used as it is (--train head). Here training a part of it would take about "
-        f"{_words(tail)} (--train tail), all of it about {_words(whole)} (--train all), by one timed step of each."
+        "The backbone is used as it is (--train head). To train a part of it (--train tail) would take about "
+        f"{_words(tail)} here, all of it (--train all) about {_words(whole)}, by one timed step of each."
     )
 
 

@@ -168,7 +168,7 @@ class Refresh:
     again: bool = False
 
     def due(self, index: int, steps: int) -> bool:
-        """Whether to refresh before update `index` of a phase with so many `steps`."""
+        """Whether to refresh before update `index` of a phase that, or whose schedules, end after `steps`."""
         if index == 0 and steps > 0:
             return self.at_start
         return index % self.every == self.offset % self.every or index == steps
