@@ -51,15 +51,6 @@ def _shares(weights: Tensor) -> Tensor:
     return weights / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
 
 
-def _bce(wrong: Tensor) -> Tensor:
-    """Binary cross-entropy from logits of the wrong side: -log σ(-x)."""
-    return F.softplus(wrong, threshold=40.0)  # beyond that it is x to the last bit of float64
-
-
-def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
-    return weights.to(values.dtype).dot(values)
-
-
 @full_precision
 def entropy(logits: Tensor, eps: float = _EPS_ENTROPY, floor: float = 0.0) -> Tensor:
     """Shannon entropy of softmax(logits) per row: H = -Σ_c p_c log(p_c + eps). [n, C] → [n].
@@ -85,21 +76,22 @@ def weighted_cross_entropy(
 ) -> Tensor:
     """Cross-entropy with sample weights m(y) (L_cls^w of Eq. 4); 0 when all weights are 0.
 
-    It is divided by the sum of the weights, so that their scale does not matter; in BA³US's ``released``
-    form by 1e-8 more, as ``paper`` by the number of rows. `smoothing` spreads that share of each label evenly
-    over all classes.
+    It is divided by the sum of the weights, so that their scale does not matter, plus 1e-8 in BA³US's
+    ``released`` form; in its ``paper`` form by the number of rows. `smoothing` spreads that share of each label
+    evenly over all classes.
     """
     losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if form == "paper":
         return (weights * losses).mean()
     shares = weights / (_EPS_SUM + weights.sum()) if form == "released" else _shares(weights)
-    return _weighted_sum(shares, losses)
+    return (shares * losses).sum()
 
 
 @full_precision
 def domain_loss(scores: Tensor, is_source: bool) -> Tensor:
     """Binary cross-entropy per row of discriminator logits; source = 1, target and borrowed = 0."""
-    return _bce(-scores if is_source else scores)
+    wrong = -scores if is_source else scores
+    return F.softplus(wrong, threshold=40.0)  # -log σ(-x); beyond 40 it is x to the last bit of float64
 
 
 @full_precision
@@ -145,7 +137,7 @@ def balanced_adversarial_loss(
         return source.mean() + target.mean() + borrowed.sum() / b  # the last is ρ times a mean over K rows
     with torch.no_grad():
         of_source, of_target = w_source.sum() + w_borrowed.sum(), w_target.sum()
-        total = (1 + rho) * (of_source > 0) + (of_target > 0) + _EPS_SUM
+        total = (1 + rho) * (of_source > 0) + (of_target > 0) + _EPS_SUM  # 2 + ρ, if both have any weight
         tiny = torch.finfo(weights.dtype).tiny
         of_source, of_target = of_source.clamp(min=tiny), of_target.clamp(min=tiny)
     return ((1 + rho) * (source.sum() + borrowed.sum()) / of_source + target.sum() / of_target) / total
@@ -183,7 +175,7 @@ def complement_entropy(
         if xi != 1:  # (1 - p_a)^ξ of a sure batch underflows for a large ξ
             unsure = _shares(unsure**xi)
         shares = _shares(weights * unsure) / math.log(classes - 1)
-    return _weighted_sum(shares, flatness)
+    return (shares * flatness).sum()
 
 
 @full_precision

@@ -62,12 +62,9 @@ class MethodConfig:
         for field in dataclasses.fields(self):
             value = _checked(field.name, getattr(self, field.name), kinds[field.name])
             object.__setattr__(self, field.name, value)
-            unused = field.name in self.unused
-            self.check(
-                field.name,
-                not unused or value == field.default,
-                f"left at {field.default!r}, because this method makes no use of it",
-            )
+            if field.name in self.unused:
+                words = f"left at {field.default!r}, because this method makes no use of it"
+                self.check(field.name, value == field.default, words)
         # a pretrained classifier may be used as it is
         self.check("steps", self.steps >= 1 or self.keep_classifier, "at least 1")
 

@@ -81,8 +81,8 @@ class SourceStageConfig(SourceRiskConfig):
         first = self.warmup_steps + self.first_stage
         phases: tuple[Phase, ...] = (dataclasses.replace(adapt, steps=self.steps - self.first_stage),)
         if first:
-            decay = recipe.decay.period and dataclasses.replace(recipe.decay, period=first)
-            source = Phase(WARMUP, first, ("network",), adapts=False, target=False, decay=decay or None)
+            decay = dataclasses.replace(recipe.decay, period=first if recipe.decay.period else None)
+            source = Phase(WARMUP, first, ("network",), adapts=False, target=False, decay=decay)
             phases = (source, *phases)
         return dataclasses.replace(recipe, phases=phases)
 

@@ -124,5 +124,5 @@ def entries() -> Iterator[Entry]:
 
 def write_catalogue() -> None:
     """Bring the catalogue, which is read without importing any method, up to date."""
-    text = json.dumps([entry.described() for entry in entries()], ensure_ascii=False, indent=1)
-    catalogue.PATH.write_text(text + "\n", encoding="utf-8")
+    lines = (json.dumps(entry.described(), ensure_ascii=False) for entry in entries())
+    catalogue.PATH.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
