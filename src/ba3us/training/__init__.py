@@ -7,7 +7,9 @@ from ba3us.training.loop import Trainer, TrainingStep
 from ba3us.training.model import Blueprint, Model
 from ba3us.training.progress import ProgressBar
 from ba3us.training.result import Evaluation, Result
+from ba3us.training.rules import Rule
 from ba3us.training.run import fit
+from ba3us.training.seeding import seeded
 
 __all__ = [
     "Blueprint",
@@ -18,8 +20,10 @@ __all__ = [
     "Model",
     "ProgressBar",
     "Result",
+    "Rule",
     "RunConfig",
     "Trainer",
     "TrainingStep",
     "fit",
+    "seeded",
 ]
