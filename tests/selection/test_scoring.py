@@ -48,6 +48,12 @@ def test_the_warm_up_is_no_oracle():
     assert summary(kept, [0, 1, 1, 0])["oracle"] == 0.75  # the warm-up has 1.0
 
 
+def test_where_nothing_adapts_the_last_evaluation_is_all_there_is():
+    kept = Kept()
+    kept.evaluations, kept.selected = kept.evaluations[:1], 0
+    assert summary(kept, LABELS) == {"last": 0.75, "min-entropy": 0.75, "oracle": 0.75}
+
+
 def test_confusion_tells_absent_classes_from_lost_ones():
     assert confusion(Kept(), LABELS) == {"absent": 0.0, "lost": 0.0}
     assert confusion(Kept(), [1, 1, 1, 1]) == {"absent": 0.5, "lost": 0.0}

@@ -49,7 +49,7 @@ def selected_accuracy(result: Kept, labels: Any) -> float:
 def summary(result: Kept, labels: Any) -> dict[str, float]:
     """Accuracy of the last, the selected and, knowing the labels, the best candidate (``oracle``)."""
     table = accuracies(result.evaluations, labels)
-    candidates = table[table["candidate"]]["accuracy"]
+    candidates = (table[table["candidate"]] if table["candidate"].any() else table.tail(1))["accuracy"]
     return {
         "last": float(candidates.iloc[-1]),
         "min-entropy": selected_accuracy(result, labels),

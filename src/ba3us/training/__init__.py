@@ -5,13 +5,17 @@ from ba3us.training.hooks import Hook
 from ba3us.training.loop import Trainer, TrainingStep
 from ba3us.training.progress import ProgressBar
 from ba3us.training.result import Evaluation, Result
+from ba3us.training.rules import Rule
+from ba3us.training.seeding import seeded
 
 __all__ = [
     "Evaluation",
     "Hook",
     "ProgressBar",
     "Result",
+    "Rule",
     "RunConfig",
     "Trainer",
     "TrainingStep",
+    "seeded",
 ]
