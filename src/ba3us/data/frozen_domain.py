@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -83,11 +84,11 @@ class FrozenTarget(Target):
         self._workers, self._progress, self._half = worker_count(workers), progress, precision == "bfloat16"
         self._batch_size = batch_size or (4 if images.device.type == "cpu" else 128)
         budget = budget_of(cache_gb)
-        front = front.to(images.device).to(memory_format=torch.channels_last)
+        self._given = front.eval().to(images.device).to(memory_format=torch.channels_last)
         print_of_front = _fingerprint(front, images, precision)
-        self.front = for_inference(front, images.size)
         self._kept = torch.float32
-        first = self._see(images.batch(slice(0, 1)))
+        with self._computing():
+            first = self._see(images.batch(slice(0, 1)), self._given)
         if first.dim() > 2:
             self._kept = getattr(torch, activations)
         self._shape = tuple(first.shape[1:])
@@ -111,6 +112,11 @@ class FrozenTarget(Target):
         """Shape of one sample."""
         return self._shape
 
+    @cached_property
+    def front(self) -> nn.Module:
+        """The front, made ready when it is first needed: where all is kept, it never is."""
+        return for_inference(self._given, self.images.size)
+
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """What the front says of the centre of each image."""
         rows = self.images.rows(indices)
@@ -122,7 +128,7 @@ class FrozenTarget(Target):
 
     def view_batch(self, view: int, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """What the front says of one of the ten crops of each image."""
-        return self._see(self.images.view_batch(view, indices)).to(dtype)
+        return self._see(self.images.view_batch(view, indices), self.front).to(dtype)
 
     def centres(self) -> np.ndarray:
         """What the front says of the centre of every image, in memory, float32 [n, …]."""
@@ -155,10 +161,10 @@ class FrozenTarget(Target):
         x = torch.from_numpy(content)
         return (x.permute(0, 3, 1, 2) if x.dim() == 4 else x).to(self.images.device, dtype)
 
-    def _see(self, x: Tensor) -> Tensor:
+    def _see(self, x: Tensor, front: nn.Module) -> Tensor:
         """The front's activations, rounded as they are kept, so that it does not matter whether they are."""
         with torch.no_grad(), torch.autocast(x.device.type, torch.bfloat16, enabled=self._half):
-            seen = self.front(x.to(next(self.front.parameters(), x).dtype)).to(self._kept)
+            seen = front(x.to(next(front.parameters(), x).dtype)).to(self._kept)
         require(
             bool(torch.isfinite(seen).all()),
             f"The {self.name} has activations that {self._kept} can't hold: keep them as float32.",
@@ -185,22 +191,33 @@ class FrozenTarget(Target):
 
     def _made(self, rows: np.ndarray, views: np.ndarray) -> Iterator[np.ndarray]:
         """Activations as they are stored, batch by batch, in order."""
-        size, on_cpu = self._batch_size, self.images.device.type == "cpu"
+        size = self._batch_size
         parts = [slice(start, start + size) for start in range(0, len(rows), size)]
+        if not parts:
+            return
 
         def read(part: slice) -> Tensor:
             return self.images.crop(rows[part], views[part])
 
         def stored(x: Tensor) -> np.ndarray:
-            return _stored(self._see(x)).cpu().numpy()
+            return _stored(self._see(x, front)).cpu().numpy()
 
-        if not parts:
-            return
-        if on_cpu:
-            with _torch_threads(max(1, cores() // self._workers)):
+        with self._computing():
+            front = self.front
+            if self.images.device.type == "cpu":
                 yield from map_in_order(lambda part: stored(read(part)), parts, self._workers)
-        else:
-            yield from map(stored, map_in_order(read, parts, self._workers))
+            else:
+                yield from map(stored, map_in_order(read, parts, self._workers))
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Share the cores between the workers: torch computes with few threads in each for a while."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(min(before, max(1, cores() // self._workers)))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 class FrozenSource(FrozenTarget, Source):
@@ -227,14 +244,3 @@ def _key(front: bytes, image: bytes, row: int, view: int) -> bytes:
     # which crop a view is depends on the row, the centre does not
     text = b"%s%s%d,%d" % (front, image, row if view != CENTRE else 0, view)
     return hashlib.blake2b(text, digest_size=KEY_BYTES).digest()
-
-
-@contextmanager
-def _torch_threads(most: int) -> Iterator[None]:
-    """Let torch compute with at most so many threads per operation for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(before, most))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
