@@ -28,7 +28,7 @@ from ba3us.data.images import ImageList, read_images
 from ba3us.embedding import embed, prepared
 from ba3us.nn.backbones import create_backbone
 from ba3us.nn.inference import for_inference
-from ba3us.nn.memory import keep_memory
+from ba3us.cli.memory import keep_memory
 
 BACKBONE = "efficientnet_lite0"
 ROWS = {

@@ -85,7 +85,7 @@ def test_transform_gives_what_the_classifier_sees(fitted):
     features = fitted.transform(XT)
     assert features.shape == (len(XT), 8) and features.dtype == np.float32
     with torch.no_grad():
-        logits = fitted.model_.module.network.classifier(torch.from_numpy(features))
+        logits = fitted.run_.model.module.network.classifier(torch.from_numpy(features))
     assert np.allclose(logits.softmax(dim=1), fitted.predict_proba(XT), atol=1e-6)
     assert fitted.get_feature_names_out().tolist() == [f"partialadapter{i}" for i in range(8)]
     assert np.array_equal(adapter().fit_transform(X, Y, XT), fitted.transform(X))
@@ -249,7 +249,7 @@ def test_target_labels_are_never_looked_at(fitted, masked):
 
 def test_only_source_rows_means_no_target():
     model = adapter().fit(X, Y, sample_domain=np.ones(len(X)))
-    assert model.selected_ is None and model.model_.blueprint.method == "source-only"
+    assert model.selected_ is None and model.run_.model.blueprint.method == "source-only"
 
 
 # --- kinds of arrays and labels ---------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def test_progress_in_a_pipe_is_plain_lines(folder):
     command = [sys.executable, "-m", "ba3us", "adapt", "s.npz", "t.npz", "--out", "r", *SMALL]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = done.stderr.splitlines()
-    assert lines[0] == "Starting" and len(lines) >= 3 and "20/20" in lines[-1]
+    assert lines[0].endswith("0/20") and len(lines) >= 2 and "20/20" in lines[-1]
     assert "\x1b" not in done.stderr
 
 

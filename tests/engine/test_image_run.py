@@ -78,7 +78,7 @@ def run(
         "train": "tail",
         "threads": 1,
     } | fields
-    fields |= {"views": 2} if "views" not in fields and fields["train"] not in ("all", "head") else {}
+    fields |= {"views": 2} if "views" not in fields and fields["train"] not in ("all", "head", None) else {}
     spec = Spec(
         source=str(photos / source),
         target=str(photos / target),

@@ -76,7 +76,6 @@ def adapt(
 ) -> None:
     """Adapt a classifier to a target; writes the model, predictions and which classes are present."""
     asked = {k: v for k, v in locals().items() if v is not None and k not in _NOT_SPEC}
-    say("Starting", not json)  # loading torch takes a moment
     # torch warns of an option that a backbone with unused parameters needs
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from ba3us import engine
