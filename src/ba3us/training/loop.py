@@ -193,9 +193,9 @@ class Trainer:
             following = step._replace(number=step.number + 1)
             feed.announce(self.streams, lambda: self._draw(phase, following))
         loss, terms = work.module(inputs, step)
-        work.backward(loss)
+        work.fabric.backward(loss)
         self._notify("on_gradients", step)
-        work.step()
+        work.optimizer.step()
         if step.number % self.config.log_every == 0:
             self._log(step, factor, len(rows.borrowed), loss, terms)
 
