@@ -1,4 +1,4 @@
-"""Photos to features with EfficientNet-Lite0: ours from JPEG, ours from the cache, and a plain PyTorch loop.
+"""Photos to features with EfficientNet-Lite0: ours from JPEG, ours from the caches, and a plain PyTorch loop.
 
     python benchmarks/embed.py FOLDER [--images 600] [--rounds 1] [--out docs/results/embed.md]
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,20 +24,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ba3us.cli.memory import keep_memory
 from ba3us.data.decoding import decode
+from ba3us.data.image_domain import ImageTarget, PixelArray
 from ba3us.data.images import ImageList, read_images
-from ba3us.embedding import embed, prepared
+from ba3us.data.store import cache_folder
+from ba3us.embedding import embed
 from ba3us.nn.backbones import create_backbone
 from ba3us.nn.inference import for_inference
-from ba3us.cli.memory import keep_memory
 
 BACKBONE = "efficientnet_lite0"
 ROWS = {
     "plain": "plain loop: PIL, torchvision, DataLoader with 2 workers, float32",
     "cold": "`ba3us embed`, from JPEG (fills the cache)",
-    "cached": "`ba3us embed`, second pass, from the cache",
+    "decoded": "`ba3us embed` with decoded images in the cache, but no features",
+    "again": "`ba3us embed`, second pass, all from the cache",
     "bare": "our backbone alone, on ready tensors",
-    "bare_bf16": "the same in bfloat16",
 }
 
 
@@ -83,29 +86,29 @@ def ours(images: ImageList, batch_size: int | None) -> tuple[float, np.ndarray]:
     """Our pipeline, with the cache that the environment names."""
     backbone = create_backbone(BACKBONE)
     start = time.perf_counter()
-    result = embed(images, backbone, cache_gb=10, batch_size=batch_size)
+    result = embed(images, backbone, batch_size=batch_size)
     return time.perf_counter() - start, result.content.features
 
 
-def bare(images: ImageList, batch_size: int | None, half: bool) -> tuple[float, np.ndarray]:
+def bare(images: ImageList, batch_size: int | None) -> tuple[float, np.ndarray]:
     """Only the backbone, on one ready batch, one thread per core as in `embed`; the features of that batch."""
     backbone, batch = create_backbone(BACKBONE), batch_size or 4
     pixels = np.stack([decode(images.file(row), 256) for row in range(batch)])
-    x = prepared(torch.from_numpy(pixels), backbone)
+    x = ImageTarget(PixelArray(pixels), backbone.size, backbone.mean, backbone.std).batch(slice(0, batch))
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(1)
     model = for_inference(backbone.module.eval().to(memory_format=torch.channels_last), backbone.size)
 
     def see(_: int) -> torch.Tensor:
-        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+        with torch.inference_mode():
             return model(x)
 
     keep_memory()
     with ThreadPoolExecutor(cores) as pool:
         start = time.perf_counter()
-        seen = list(pool.map(see, range((min(len(images), 400) if half else len(images)) // batch)))
+        seen = list(pool.map(see, range(max(1, len(images) // batch))))
         seconds = time.perf_counter() - start
-    return seconds * len(images) / (len(seen) * batch), seen[0].float().numpy()
+    return seconds * len(images) / (len(seen) * batch), seen[0].numpy()
 
 
 def run_row(name: str, args: argparse.Namespace, out: Path) -> float:
@@ -124,11 +127,13 @@ def row(args: argparse.Namespace) -> None:
     images = chosen(args.folder, args.images)
     if args.row == "plain":
         seconds, features = plain(images)
-    elif args.row in ("cold", "cached"):
-        keep_memory()
-        seconds, features = ours(images, args.batch_size)
+    elif args.row == "bare":
+        seconds, features = bare(images, args.batch_size)
     else:
-        seconds, features = bare(images, args.batch_size, args.row == "bare_bf16")
+        keep_memory()
+        if args.row == "decoded":
+            shutil.rmtree(cache_folder() / "activations", ignore_errors=True)
+        seconds, features = ours(images, args.batch_size)
     np.save(args.out, features)
     print(json.dumps({"seconds": seconds}))
 
@@ -164,17 +169,14 @@ def measure(args: argparse.Namespace) -> str:
     table += [f"| {ROWS[name]} | {value:.1f} | {value / rate['plain']:.2f}× |" for name, value in rate.items()]
     lines = ["\n".join(table), ""]
     upright = np.array([not turned(images.file(number)) for number in range(len(images))])
-    for name in ("cold", "cached"):
+    for name in ("cold", "decoded", "again"):
         near = cosines(found["plain"], found[name])[upright]
         said = f"lowest {near.min():.6f}, mean {near.mean():.6f}"
         lines.append(f"Cosine to the plain loop's features, {name}: {said}.")
     lines.append(f"Left out of this: {(~upright).sum()} that EXIF says to turn, which only ours does.")
     lines.append(
-        f"From the cache we reach {100 * rate['cached'] / rate['bare']:.0f} % of the bare backbone's rate."
+        f"From decoded images we reach {100 * rate['decoded'] / rate['bare']:.0f} % of the bare network's rate."
     )
-    if "bare_bf16" in found:
-        near = cosines(found["bare"], found["bare_bf16"])
-        lines.append(f"Cosine of bfloat16 to float32, of one batch: lowest {near.min():.6f}.")
     command = f"python benchmarks/embed.py {args.folder.name} --rounds {args.rounds}"
     command += f" --images {args.images}" if args.images else ""
     head = (

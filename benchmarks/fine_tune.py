@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from ba3us.image_runs import ImageOptions, opening
+from ba3us.image_runs.plan import Plan
 
 from ba3us import methods
 from ba3us.bench import markdown
-from ba3us.image_runs import ImageOptions, opening
-from ba3us.image_runs.plan import Plan
-from ba3us.nn.backbones import create_backbone
 from ba3us.cli.memory import keep_memory
+from ba3us.nn.backbones import create_backbone
 from ba3us.selection import summary
 from ba3us.training import RunConfig, Trainer
 

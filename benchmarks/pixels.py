@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+from ba3us.image_runs import ImageOptions, adapt_images
 
 from ba3us.bench import markdown
-from ba3us.image_runs import ImageOptions, adapt_images
 
 PRESENT = "backpack,bike,calculator,headphones,keyboard"
 

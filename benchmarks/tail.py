@@ -17,13 +17,13 @@ import time
 from pathlib import Path
 
 import torch
+from ba3us.image_runs import ImageOptions, opening
+from ba3us.image_runs.plan import Plan
 from image_step import Clock  # beside this file
 
 from ba3us import methods
-from ba3us.image_runs import ImageOptions, opening
-from ba3us.image_runs.plan import Plan
-from ba3us.nn.backbones import create_backbone
 from ba3us.cli.memory import keep_memory
+from ba3us.nn.backbones import create_backbone
 from ba3us.training import RunConfig, Trainer
 
 

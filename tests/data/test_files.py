@@ -127,6 +127,11 @@ def test_named_labels():
             content.named_labels("f")
 
 
+def test_weights_of_samples_are_no_digest(tmp_path):
+    np.savez(tmp_path / "f.npz", features=np.ones((2, 3)), weights=np.array([0.5, 1.0]))
+    assert read_features(tmp_path / "f.npz").origin == (None, None)
+
+
 def test_features_of_other_backbones_or_weights_are_not_mixed():
     ours = Origin("resnet50", "aa")
     for other in (ours, Origin(), Origin("resnet50"), Origin(None, "aa")):

@@ -81,7 +81,7 @@ def as_text(labels: np.ndarray, path: str | Path) -> np.ndarray:
     try:
         return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
     except UnicodeDecodeError as error:
-        raise UserError(f"The labels of {path} are bytes that are no text: save them as strings.") from error
+        raise UserError(f"{path} has labels or names of bytes that are no text: save strings.") from error
 
 
 def read_features(path: str | Path) -> FeatureSet:
@@ -149,14 +149,19 @@ def _read_npz(path: Path) -> FeatureSet:
             found = optional(key)
             return None if found is None else [str(text) for text in as_text(np.atleast_1d(found), path)]
 
+        def text(key: str) -> str | None:
+            """A single text; an array that happens to have this name is something else."""
+            found = optional(key)
+            return str(found) if found is not None and found.ndim == 0 and found.dtype.kind == "U" else None
+
         labels, names = optional("labels"), texts("class_names")
         return FeatureSet(
             file["features"],
             labels=labels if labels is None or names is None else _whole_numbers(labels, path),
             class_names=names,
             paths=texts("paths"),
-            backbone=next(iter(texts("backbone") or ()), None),
-            weights=next(iter(texts("weights") or ()), None),
+            backbone=text("backbone"),
+            weights=text("weights"),
         )
 
 

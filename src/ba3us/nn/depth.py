@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ba3us.errors import UserError, require
 from ba3us.nn.backbones import Backbone
+from ba3us.nn.inference import replace
 
 DEPTHS = ("head", "tail", "all")
 
@@ -59,8 +60,7 @@ def cut(backbone: Backbone, train: str, *, check: bool = True) -> Cut:
     whole = _seen(model, backbone.size) if check else None
     front = _frozen(nn.Sequential(*(unit for _, unit in chain[:start])))
     for name, _ in chain[:start]:
-        above, _, last = name.rpartition(".")
-        setattr(model.get_submodule(above), last, nn.Identity())
+        replace(model, name, nn.Identity())
     same = whole is None or _gives(model, front, backbone.size, whole)
     first = chain[start][0]
     require(
