@@ -1,0 +1,30 @@
+"""The paper's tables and figures: what each needs (plans), how figures are drawn, stand-ins for its datasets.
+
+>>> from ba3us.paper import plan
+>>> plan("figure4").on("caltech107-office10", ["C->W"]).parts[0].tasks
+('C->W',)
+"""
+
+from ba3us.paper.drawings import framework, suppressed, uncertainty
+from ba3us.paper.figures import accuracy_by_classes, class_weights, convergence, embedding, joint_tsne, tsne
+from ba3us.paper.layout import generate, shared_classes
+from ba3us.paper.plans import PLANS, Part, Plan, Row, plan
+
+__all__ = [
+    "PLANS",
+    "Part",
+    "Plan",
+    "Row",
+    "accuracy_by_classes",
+    "class_weights",
+    "convergence",
+    "embedding",
+    "framework",
+    "generate",
+    "joint_tsne",
+    "plan",
+    "shared_classes",
+    "suppressed",
+    "tsne",
+    "uncertainty",
+]

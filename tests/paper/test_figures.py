@@ -1,0 +1,174 @@
+"""Drawing: whole files, the numbers beside them, nothing half-written, readable in grey."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ba3us.errors import UserError
+from ba3us.paper import drawings, figures, style
+
+pytest.importorskip("matplotlib", reason="the extra `paper` is not installed")
+
+SYSTEMS = ("source-only", "ba3us")
+
+
+def by_classes() -> pd.DataFrame:
+    rows = [(k, m, s, 90 - k + s) for k in (2, 4) for m in SYSTEMS for s in range(2)]
+    return pd.DataFrame(rows, columns=["classes", "method", "seed", "accuracy"])
+
+
+def curves() -> pd.DataFrame:
+    rows = [
+        (t, m, s, u, u + s, u == 20)
+        for t in ("A->D", "D->A")
+        for m in SYSTEMS
+        for s in (0, 1)
+        for u in (10, 20)
+    ]
+    return pd.DataFrame(rows, columns=["task", "method", "seed", "updates", "accuracy", "selected"])
+
+
+def points() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    made = []
+    for method in SYSTEMS:
+        x = rng.normal(size=(6, 2))
+        made.append(pd.DataFrame({"task": "A->D", "method": method, "x": x[:, 0], "y": x[:, 1],
+                                  "domain": ["source"] * 4 + ["target"] * 2, "label": [0, 1, 2, 3, 0, 1]}))  # fmt: skip
+    return pd.concat(made, ignore_index=True)
+
+
+def check_files(paths, width: float, numbers: pd.DataFrame | None) -> None:
+    pdf, png = paths[:2]
+    assert pdf.read_bytes().startswith(b"%PDF-") and b"%%EOF" in pdf.read_bytes()[-16:]
+    content = png.read_bytes()
+    assert content.startswith(b"\x89PNG") and content[-8:-4] == b"IEND"
+    assert struct.unpack(">I", content[16:20])[0] == round(300 * width)
+    if numbers is not None:
+        pd.testing.assert_frame_equal(
+            pd.read_csv(paths[2]), numbers, check_dtype=False, check_categorical=False
+        )
+    assert {p.name for p in png.parent.iterdir()} == {p.name for p in paths}
+
+
+def test_accuracy_by_classes(tmp_path):
+    check_files(figures.accuracy_by_classes(by_classes(), tmp_path / "a"), style.COLUMN, by_classes())
+
+
+def test_convergence(tmp_path):
+    check_files(figures.convergence(curves(), tmp_path / "c"), style.TEXT, curves())
+
+
+@pytest.mark.parametrize("by", ["domain", "class"])
+def test_embedding(tmp_path, by):
+    check_files(figures.embedding(points(), tmp_path / "e", by=by), style.TEXT / 4 * 2, points())
+
+
+@pytest.mark.parametrize("number", [3, 90])
+def test_class_weights(tmp_path, number):
+    m = np.arange(number) / np.arange(number).sum()
+    mask, names = np.arange(number) < 2, [f"c{i}" for i in range(number)]
+    paths = figures.class_weights({"BAA": m, "BA3US": m[::-1]}, mask, names, tmp_path / "w")
+    numbers = pd.DataFrame({"class": names, "true": mask, "BAA": m, "BA3US": m[::-1]})
+    check_files(paths, style.COLUMN if number == 3 else style.TEXT, numbers)
+
+
+def test_bars_of_many_classes_keep_the_sum_and_the_true_classes():
+    table = pd.DataFrame({"class": [f"c{i}" for i in range(100)], "true": np.arange(100) >= 95, "m": 0.01})
+    bars = figures._summed(table, ["m"])
+    assert len(bars) == 41 and bars["m"].sum() == pytest.approx(1.0)
+    assert bars[bars["true"]]["class"].tolist() == ["c95", "c96", "c97", "c98", "c99"]
+
+
+def test_drawings_of_the_method(tmp_path):
+    check_files(drawings.framework(tmp_path / "f" / "framework"), style.TEXT, None)
+    check_files(drawings.uncertainty(tmp_path / "u" / "uncertainty"), style.TEXT, drawings.suppressed())
+
+
+def test_suppression_flattens_the_unsure_sample_and_leaves_the_certain_one():
+    table = drawings.suppressed()
+    unsure, certain = (of for _, of in table.groupby("sample", sort=False))
+    wrong = unsure[~unsure["true"]]
+    assert np.ptp(wrong["after"]) < 0.02 < 0.3 < np.ptp(wrong["before"])
+    assert unsure["after"].iloc[0] >= unsure["before"].iloc[0]
+    assert (certain["after"] - certain["before"]).abs().max() < 0.015
+    assert table[["before", "after"]].sum().tolist() == pytest.approx([2.0, 2.0])
+
+
+def test_nothing_is_left_when_a_file_fails(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", fail)
+    with pytest.raises(RuntimeError, match="no room"):
+        figures.convergence(curves(), tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_tables_are_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="must have task, method, seed, updates, accuracy, selected"):
+        figures.convergence(curves().drop(columns="selected"), tmp_path / "c")
+    with pytest.raises(UserError, match="0 rows"):
+        figures.accuracy_by_classes(by_classes().iloc[:0], tmp_path / "a")
+    with pytest.raises(UserError, match="BAA has 2 class weights for 3 names"):
+        figures.class_weights({"BAA": [0.5, 0.5]}, [True, False, False], ["a", "b", "c"], tmp_path / "w")
+
+
+def test_matplotlib_is_an_extra(tmp_path, monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(UserError, match=r"pip install 'ba3us\[paper\]'"):
+        figures.accuracy_by_classes(by_classes(), tmp_path / "a")
+
+
+def test_the_style_of_others_is_left_alone(tmp_path):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    figures.accuracy_by_classes(by_classes(), tmp_path / "a")
+    assert dict(matplotlib.rcParams) == before
+
+
+def lightness(color: str) -> float:
+    """CIE L* of a hex colour."""
+    rgb = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    y = linear @ [0.2126, 0.7152, 0.0722]
+    return float(116 * np.cbrt(y) - 16)
+
+
+def test_looks_differ_in_grey_line_and_marker():
+    greys = sorted(lightness(look.color) for look in style.LOOKS)
+    assert np.diff(greys).min() > 6 and greys[-1] < 80
+    for part in ("linestyle", "marker"):
+        assert len({str(getattr(look, part)) for look in style.LOOKS}) == len(style.LOOKS)
+    assert abs(lightness(style.SOURCE) - lightness(style.TARGET)) > 6
+
+
+def test_tsne_takes_at_most_its_share_of_each_domain_and_repeats(monkeypatch):
+    monkeypatch.setattr(figures, "MOST_POINTS", 40)
+    x = np.random.default_rng(0).normal(size=(60, 80))
+    x[:30] += 8
+    args = x, x[:10] + 0.1, np.arange(60), np.arange(10)
+    found = figures.joint_tsne(*args)
+    assert found["domain"].value_counts().to_dict() == {"source": 20, "target": 10}
+    assert found["label"].iloc[[0, 19]].tolist() == [0, 59]
+    pd.testing.assert_frame_equal(found, figures.joint_tsne(*args))
+
+
+def test_tsne_keeps_clusters_apart_and_needs_four_samples():
+    x = np.random.default_rng(0).normal(size=(40, 8))
+    x[:20] += 20
+    xy = figures.tsne(x)
+    centres = xy[:20].mean(0), xy[20:].mean(0)
+    near = [np.linalg.norm(xy - c, axis=1) for c in centres]
+    assert ((near[0] < near[1]) == (np.arange(40) < 20)).all()
+    with pytest.raises(UserError, match="needs at least 4"):
+        figures.tsne(x[:3])
