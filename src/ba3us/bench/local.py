@@ -1,0 +1,145 @@
+"""Many runs on this machine: processes with one thread each, none of which can take the others along."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, get_context
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ba3us.bench.database import Database, Failure
+from ba3us.bench.execute import Outcome, execute
+from ba3us.bench.jobs import THREADS, Job
+
+Work = Callable[[Job], Outcome]
+_SPAWN = get_context("spawn")
+
+
+def run(jobs: Iterable[Job], workers: int = 0, work: Work = execute) -> Iterator[tuple[Job, Outcome | Failure]]:
+    """Carry jobs out side by side and give each with what became of it, as they end.
+
+    Parameters
+    ----------
+    jobs : iterable of Job
+        Taken one by one, when a worker is free.
+    workers : int
+        Processes; 0: one per core.
+    work : callable
+        What a worker does with a job; it must be importable.
+    """
+    waiting, busy, idle = iter(jobs), {}, []
+    most = workers or torch.get_num_threads()
+    try:
+        while True:
+            while len(busy) < most and (job := next(waiting, None)) is not None:
+                worker = idle.pop() if idle else _Worker(work)
+                busy[worker.give(job)] = worker
+            if not busy:
+                return
+            for pipe in connection.wait(list(busy)):
+                worker = busy.pop(pipe)  # type: ignore[arg-type]
+                outcome = worker.take()
+                if worker.alive:
+                    idle.append(worker)
+                yield worker.job, outcome
+    finally:
+        for worker in [*busy.values(), *idle]:
+            worker.end()
+
+
+def run_into(database: Database, jobs: list[Job], labels: dict[str, Any], workers: int, show: bool) -> None:
+    """Run the jobs that the database has not got by the time their turn comes, and record them."""
+    missing = (job for job in jobs if not database.has(job.key))
+    with bar("Benchmark", len(jobs), show) as progress:
+        for done, (job, outcome) in enumerate(run(missing, workers), start=1):
+            database.record(job, outcome, labels[job.data])
+            progress.update(done, {job.label: f"{job.task} {job.variant}".strip() + _said(outcome)})
+
+
+def _said(outcome: Outcome | Failure) -> str:
+    return " failed" if isinstance(outcome, Failure) else ""
+
+
+class _Worker:
+    """A process that carries out one job after the other."""
+
+    def __init__(self, work: Work) -> None:
+        self.pipe, theirs = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(target=_serve, args=(theirs, work), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.alive, self.job = True, None
+
+    def give(self, job: Job) -> Any:
+        self.job = job
+        with suppress(OSError):  # a worker that died is found out when its answer is taken
+            self.pipe.send(job)
+        return self.pipe
+
+    def take(self) -> Outcome | Failure:
+        with suppress(EOFError, OSError):
+            return self.pipe.recv()
+        self.alive = False
+        self.process.join()
+        code = self.process.exitcode or 0
+        return Failure(f"the process ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.join()
+
+
+def _serve(pipe: Any, work: Work) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides what Ctrl-C means
+    torch.set_num_threads(THREADS)
+    with suppress(EOFError, OSError):  # the first process is gone
+        while True:
+            pipe.send(_tried(work, pipe.recv()))
+
+
+def _tried(work: Work, job: Job) -> Outcome | Failure:
+    try:
+        return work(job)
+    except Exception as error:  # a run that diverges or does not fit is a row as well
+        words = str(error).strip().splitlines()
+        return Failure(words[0] if words else type(error).__name__)
+
+
+class _Bar:
+    """How far a study is: a bar in a terminal, a line now and then elsewhere."""
+
+    def __init__(self, title: str, total: int, progress: Progress, show: bool) -> None:
+        self.title, self.total, self.progress, self.show = title, total, progress, show
+        self.task, self.start, self.said = progress.add_task(title, total=total), time.monotonic(), 0.0
+
+    def update(self, done: int, figures: dict[str, Any]) -> None:
+        words = ", ".join(f"{name} {value}" for name, value in figures.items())
+        self.progress.update(self.task, completed=done, description=words)
+        passed = time.monotonic() - self.start
+        if (
+            self.show
+            and not self.progress.console.is_terminal
+            and (passed - self.said > 10 or done == self.total)
+        ):
+            self.said, left = passed, passed / done * (self.total - done)
+            print(
+                f"{self.title}: {done} of {self.total}, {left:.0f} s left ({words})",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+@contextmanager
+def bar(title: str, total: int, show: bool) -> Iterator[_Bar]:
+    """A bar to be told of every step."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as progress:
+        yield _Bar(title, total, progress, show)
