@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ba3us.data.writing import check_new_file, new_file
 from ba3us.errors import UserError, require
 
 app = typer.Typer(
@@ -284,6 +283,7 @@ def bench(
 ) -> None:
     """Run methods × tasks × seeds of a protocol; tables of accuracy by selection rule, cost and mistakes."""
     from ba3us import bench as benches
+    from ba3us.data.writing import check_new_file, new_file
     from ba3us.methods.options import parse_options
 
     if check:

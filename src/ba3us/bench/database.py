@@ -106,28 +106,24 @@ class Database:
 
     def record(self, job: Job, outcome: Outcome | Failure, labels: np.ndarray) -> None:
         """Add a run with its scores; a failed one may be replaced, a finished one stays."""
-        failed = isinstance(outcome, Failure)
-        cost = (0, 0.0, 0.0) if failed else (outcome.updates, outcome.seconds, outcome.cpu_seconds)
         named = (job.key, job.label, job.protocol, job.task, job.variant, job.method, job.seed, job.settings)
-        said = ("failed", outcome.reason) if failed else ("ok", "")
-        with self._writing() as connection:
-            found = connection.execute("SELECT outcome FROM runs WHERE key = ?", (job.key,)).fetchone()
-            if found == ("ok",):
-                return
-            for table in ("runs", "kept", "scores"):
-                connection.execute(f"DELETE FROM {table} WHERE key = ?", (job.key,))
-            _insert(connection, "runs", [(*named, *said, *cost, time.time(), job.data)])
-            if failed:
-                _insert(connection, "kept", [(job.key, json.dumps(job.spec), *[None] * 5)])
-                return
-            blob, kind = _packed(outcome.predictions)
-            looks = outcome.evaluations.to_json(orient="split", double_precision=15)
-            history = zlib.compress(outcome.history.to_csv(index=False).encode())
-            chosen = json.dumps(outcome.selected)
-            _insert(connection, "kept", [(job.key, json.dumps(job.spec), history, looks, blob, kind, chosen)])
+        rows: dict[str, list[tuple[Any, ...]]]
+        if isinstance(outcome, Failure):
+            rows = {"kept": [(job.key, json.dumps(job.spec), *[None] * 5)]}
+            said: tuple[Any, ...] = ("failed", outcome.reason, 0, 0.0, 0.0)
+        else:
+            rows = {"kept": [(job.key, json.dumps(job.spec), *_kept(outcome))]}
             candidates = outcome.evaluations["candidate"].to_numpy(bool)
             found = scored(outcome.predictions, candidates, outcome.selected, labels)
-            _insert(connection, "scores", [(job.key, rule, *astuple(score)) for rule, score in found.items()])
+            rows["scores"] = [(job.key, rule, *astuple(score)) for rule, score in found.items()]
+            said = ("ok", "", outcome.updates, outcome.seconds, outcome.cpu_seconds)
+        rows["runs"] = [(*named, *said, time.time(), job.data)]
+        with self._writing() as connection:
+            before = connection.execute("SELECT outcome FROM runs WHERE key = ?", (job.key,)).fetchone()
+            if before != ("ok",):
+                for table, content in rows.items():
+                    places = ", ".join("?" * len(content[0]))
+                    connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", content)
 
     def table(self) -> pd.DataFrame:
         """A row per run, and for every rule columns ``accuracy:RULE``, ``absent:RULE`` and ``lost:RULE``."""
@@ -222,8 +218,10 @@ class Database:
             ) from error
 
 
-def _insert(connection: sqlite3.Connection, table: str, rows: list[tuple[Any, ...]]) -> None:
-    connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+def _kept(outcome: Outcome) -> tuple[Any, ...]:
+    looks = outcome.evaluations.to_json(orient="split", double_precision=15)
+    history = zlib.compress(outcome.history.to_csv(index=False).encode())
+    return history, looks, *_packed(outcome.predictions), json.dumps(outcome.selected)
 
 
 def _packed(classes: np.ndarray) -> tuple[bytes, str]:

@@ -105,8 +105,8 @@ def dataset(protocol: Protocol, domains: dict[str, Domain], task: Task, subset: 
         len(classes),
     )
     labels = _numbered(target.classes[target_rows], number)
-    parts = [source.digest, target.digest, *classes, pair.source_labels, source_rows, target_rows]
-    return Dataset(task.name, subset.name, pair, labels, classes, digest_of(*parts))
+    digest = digest_of(source.digest, target.digest, *classes, pair.source_labels, source_rows, target_rows)
+    return Dataset(task.name, subset.name, pair, labels, classes, digest)
 
 
 def digest_of(*parts: str | bytes | np.ndarray) -> str:
@@ -122,7 +122,7 @@ def digest_of(*parts: str | bytes | np.ndarray) -> str:
 
 def _open(protocol: Protocol, name: str, folder: Path) -> Domain:
     places = protocol.domains[name]
-    path = next((found for place in places if (found := _place(place, folder)).exists()), None)
+    path = next((there for place in places if (there := _place(place, folder)).exists()), None)
     if path is None:
         raise UserError(
             f"Domain {name!r} of {protocol.name} is not in {folder} (looked for {', '.join(places)}): "

@@ -60,7 +60,7 @@ def execute(job: Job) -> Outcome:
         history=result.history,
         evaluations=table,
         predictions=np.stack([e.predictions for e in result.evaluations]),
-        selected={rule: int(table[table["candidate"]][rule].idxmin()) for rule in RULES},
+        selected={rule: int(table[rule].where(table["candidate"]).argmin()) for rule in RULES},
         updates=sum(phase.steps for phase in result.recipe.phases),
         seconds=time.perf_counter() - start,
         cpu_seconds=time.process_time() - cpu_start,

@@ -86,7 +86,7 @@ def jobs(
     given: dict[str, Any],
     label: str = "{method}",
 ) -> list[Job]:
-    """All combinations. An option that a method does not have is left out for it; one's own is ``etn.steps``."""
+    """All combinations; an option that a method does not have is left out for it; ``etn.steps`` is ETN's."""
     require(seeds >= 1, f"The number of seeds is {seeds}: it must be at least 1.")
     strange = re.findall(r"{.*?}|[{}]", label.replace("{method}", ""))
     require(not strange, f"The label {label!r} has {strange[:1]}: only {{method}} is replaced.")
@@ -114,9 +114,12 @@ def jobs(
 
 
 def tuned_with_labels(protocol: Protocol, names: Sequence[str]) -> list[str]:
-    """Methods whose published settings for single tasks were chosen by looking at target labels."""
-    entries = {name: methods.get(name).protocols.get(protocol.published or "") for name in names}
-    return [name for name, published in entries.items() if published is not None and published.oracle]
+    """Methods whose published settings for one of the tasks were chosen by looking at target labels."""
+    published = {name: methods.get(name).protocols.get(protocol.published or "") for name in names}
+    tasks = {task.name for task in protocol.tasks}
+    return [
+        name for name, its in published.items() if its is not None and its.oracle and tasks & its.tasks.keys()
+    ]
 
 
 def _check_used(names: Sequence[str], given: dict[str, Any]) -> None:
@@ -133,13 +136,11 @@ def _check_used(names: Sequence[str], given: dict[str, Any]) -> None:
 
 def _resolved(protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Every option of a method on a task, and whose settings they are."""
-    shared = {"options": protocol.options, "given": {k: v for k, v in given.items() if "." not in k}}
-    fitting = {k: {o: v for o, v in options.items() if o in _known(entry)} for k, options in shared.items()}
-    own = {k.rpartition(".")[2]: v for k, v in given.items() if k.rpartition(".")[0] == entry.name}
+    own = {option.rpartition(".")[2]: v for option, v in given.items() if option.startswith(f"{entry.name}.")}
     changed = {
-        **fitting["options"],
+        **{option: v for option, v in protocol.options.items() if option in _known(entry)},
         **protocol.method_options.get(entry.name, {}),
-        **fitting["given"],
+        **{option: v for option, v in given.items() if option in _known(entry)},
         **own,
     }
     published = protocol.published if protocol.published in entry.protocols else None

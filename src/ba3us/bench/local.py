@@ -34,17 +34,18 @@ def run(jobs: Iterable[Job], workers: int = 0, work: Work = execute) -> Iterator
     work : callable
         What a worker does with a job; it must be importable.
     """
-    waiting, busy, idle = iter(jobs), {}, []
+    waiting, busy, idle = iter(jobs), dict[Any, _Worker](), list[_Worker]()
     most = workers or torch.get_num_threads()
     try:
         while True:
             while len(busy) < most and (job := next(waiting, None)) is not None:
                 worker = idle.pop() if idle else _Worker(work)
-                busy[worker.give(job)] = worker
+                busy[worker.pipe] = worker
+                worker.give(job)
             if not busy:
                 return
             for pipe in connection.wait(list(busy)):
-                worker = busy.pop(pipe)  # type: ignore[arg-type]
+                worker = busy.pop(pipe)
                 outcome = worker.take()
                 if worker.alive:
                     idle.append(worker)
@@ -54,11 +55,18 @@ def run(jobs: Iterable[Job], workers: int = 0, work: Work = execute) -> Iterator
             worker.end()
 
 
-def run_into(database: Database, jobs: list[Job], labels: dict[str, Any], workers: int, show: bool) -> None:
+def run_into(
+    database: Database,
+    jobs: list[Job],
+    labels: dict[str, Any],
+    workers: int = 0,
+    show: bool = False,
+    work: Work = execute,
+) -> None:
     """Run the jobs that the database has not got by the time their turn comes, and record them."""
     missing = (job for job in jobs if not database.has(job.key))
     with bar("Benchmark", len(jobs), show) as progress:
-        for done, (job, outcome) in enumerate(run(missing, workers), start=1):
+        for done, (job, outcome) in enumerate(run(missing, workers, work), start=1):
             database.record(job, outcome, labels[job.data])
             progress.update(done, {job.label: f"{job.task} {job.variant}".strip() + _said(outcome)})
 
@@ -70,18 +78,19 @@ def _said(outcome: Outcome | Failure) -> str:
 class _Worker:
     """A process that carries out one job after the other."""
 
+    job: Job
+
     def __init__(self, work: Work) -> None:
         self.pipe, theirs = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=_serve, args=(theirs, work), daemon=True)
         self.process.start()
         theirs.close()
-        self.alive, self.job = True, None
+        self.alive = True
 
-    def give(self, job: Job) -> Any:
+    def give(self, job: Job) -> None:
         self.job = job
         with suppress(OSError):  # a worker that died is found out when its answer is taken
             self.pipe.send(job)
-        return self.pipe
 
     def take(self) -> Outcome | Failure:
         with suppress(EOFError, OSError):

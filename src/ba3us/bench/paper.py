@@ -12,7 +12,7 @@ AVERAGE = "Avg"
 
 @cache
 def results() -> pd.DataFrame:
-    """Accuracies (%) of tables 1–4: columns table, protocol, method (our name), printed, task, accuracy, std."""
+    """Accuracies (%) of tables 1–4: table, protocol, method (our name), printed name, task, accuracy, std."""
     return pd.read_csv(str(files("ba3us.bench") / "paper_results.csv"), comment="#")
 
 

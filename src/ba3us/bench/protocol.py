@@ -31,7 +31,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Subset:
-    """Which classes a target keeps: the alphabetically `first`, those named, `count` drawn by a seed, or all."""
+    """Which classes a target keeps: the alphabetically `first`, those named, `count` drawn by seed, or all."""
 
     name: str = ""
     first: int | None = None
@@ -115,18 +115,19 @@ def read_protocol(named: str | Path) -> Protocol:
     """The shipped protocol of that name, or the one in a YAML file."""
     path = Path(named)
     if not path.is_file():
-        known = str(named) in shipped()
-        require(known, f"There is no protocol {str(named)!r}, neither file nor name: {_near(named)}")
+        known, name = shipped(), str(named)
+        require(
+            name in known, f"There is no protocol {name!r}, neither file nor name: {did_you_mean(name, known)}"
+        )
         path = SHIPPED / f"{named}.yaml"
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}.") from error
-    return _Reader(path).protocol(content)
-
-
-def _near(named: str | Path) -> str:
-    return did_you_mean(str(named), shipped())
+    try:
+        return _parsed(content, path)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 class _Loader(yaml.SafeLoader):
@@ -140,172 +141,137 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_KEYS = {f.name for f in fields(Protocol)} - {"folder", "targets"} | {"target"}
-_RULES = ({"first"}, {"classes"}, {"count", "draw", "variants"}, {"all"})
+def _parsed(content: Any, path: Path) -> Protocol:
+    """A protocol from the content of a YAML file, strictly."""
+    given = {key: value for key, value in _mapping(content, "the file").items() if value is not None}
+    _known(given, {f.name for f in fields(Protocol)} - {"folder", "targets"} | {"target"}, "key")
+    for key in ("domains", "tasks"):
+        require(bool(given.get(key)), f"There are no {key}: name at least one.")
+    places = _mapping(given["domains"], "domains")
+    domains = {k: _texts([v] if isinstance(v, str) else v, f"domain {k!r}") for k, v in places.items()}
+    for key, choices in (("published", list(TASKS)), ("paper", paper.protocols())):
+        _known([_text(given[key], key)] if key in given else [], choices, key)
+    made = {
+        key: _text(given[key], key)
+        for key in given.keys() & {"name", "title", "backbone", "published", "paper"}
+    }
+    lists = {key: _texts(given[key], key) for key in given.keys() & {"classes", "selection"}}
+    rename = _by_domain(given, "rename", domains)
+    expected = _by_domain(given, "expected", domains)
+    return Protocol(
+        **{"name": path.stem, "title": made.get("name", path.stem), **made},  # type: ignore[arg-type]
+        **lists,  # type: ignore[arg-type]
+        domains=domains,
+        tasks=_tasks(given["tasks"], domains),
+        folder=Path() if path.parent == SHIPPED else path.parent,
+        rename={k: {a: _text(b, a) for a, b in _mapping(v, "rename").items()} for k, v in rename.items()},
+        targets=_subsets(given.get("target", "all"), lists.get("classes")),
+        options=_options(given),
+        method_options=_method_options(given),
+        seeds=_whole(given.get("seeds", 3), "seeds", 1),
+        expected={domain: _counts(counts, f"expected of {domain}") for domain, counts in expected.items()},
+    )
 
 
-@dataclass
-class _Reader:
-    """Turns the content of a YAML file into a protocol, strictly."""
+def _tasks(given: Any, domains: dict[str, Any]) -> tuple[Task, ...]:
+    if given == "all":
+        return tuple(Task(a, b, f"{a}->{b}") for a, b in permutations(domains, 2))
+    require(isinstance(given, list), f"The tasks are {given!r}: write a list of A->B, or all.")
+    tasks = tuple(_task({"name": one} if isinstance(one, str) else one, domains) for one in given)
+    _once([task.name for task in tasks], "tasks")
+    return tasks
 
-    path: Path
 
-    def protocol(self, content: Any) -> Protocol:
-        given = self._mapping(content, "the file")
-        for key in given:
-            self._require(key in _KEYS, f"has an unknown key {key!r}: {did_you_mean(key, _KEYS)}")
-        for key in ("domains", "tasks"):
-            self._require(bool(given.get(key)), f"has no {key}: name at least one.")
-        domains = {
-            name: self._texts([found] if isinstance(found, str) else found, f"domain {name!r}")
-            for name, found in self._mapping(given["domains"], "domains").items()
-        }
-        made: dict[str, Any] = {key: self._text(given[key], key) for key in ("name", "title") if key in given}
-        made = {"name": self.path.stem, "title": made.get("name", self.path.stem)} | made
-        for key, known in (("published", list(TASKS)), ("paper", paper.protocols()), ("backbone", None)):
-            if (value := given.get(key)) is not None:
-                self._text(value, key)
-                self._require(
-                    known is None or value in known,
-                    f"has {key} {value!r}: {did_you_mean(value, known or ())}",
-                )
-                made[key] = value
-        if given.get("classes") is not None:
-            made["classes"] = self._texts(given["classes"], "classes")
-        made["rename"] = {d: self._renamed(d, v) for d, v in self._by_domain(given, "rename", domains).items()}
-        made["expected"] = {
-            d: self._counts(d, v) for d, v in self._by_domain(given, "expected", domains).items()
-        }
-        made["selection"] = self._texts(given.get("selection", ["entropy"]), "selection")
-        made["seeds"] = self._whole(given.get("seeds", 3), "seeds", 1)
-        made["options"] = self._options(given.get("options"))
-        own = self._mapping(given.get("method_options") or {}, "method_options")
-        made["method_options"] = {name: self._own(name, options) for name, options in own.items()}
-        return Protocol(
-            **made,
-            domains=domains,
-            tasks=self._tasks(given["tasks"], domains),
-            targets=self._subsets(given.get("target", "all"), made.get("classes")),
-            folder=Path() if self.path.parent == SHIPPED else self.path.parent,
-        )
+def _task(given: Any, domains: dict[str, Any]) -> Task:
+    full = isinstance(given, dict) and given.keys() in ({"name"}, {"name", "source", "target"})
+    require(full, f"A task is {given!r}: write A->B, or its name, source and target.")
+    parts = [part.strip() for part in _text(given["name"], "a task").split("->")]
+    require(len(parts) == 2, f"The task {given['name']!r} is not of the form A->B.")
+    source, target = (_text(given.get(r, p), "a task") for r, p in zip(("source", "target"), parts))
+    _known((source, target), domains, f"domain in task {given['name']!r}:")
+    return Task(source, target, "->".join(parts))
 
-    def _tasks(self, given: Any, domains: dict[str, Any]) -> tuple[Task, ...]:
-        if given == "all":
-            return tuple(Task(a, b, f"{a}->{b}") for a, b in permutations(domains, 2))
-        self._require(isinstance(given, list), f"has tasks {given!r}: write a list of A->B, or all.")
-        tasks = tuple(self._task(one, domains) for one in given)
-        self._once([task.name for task in tasks], "task")
-        return tasks
 
-    def _task(self, given: Any, domains: dict[str, Any]) -> Task:
-        named = given if isinstance(given, dict) else {"name": given}
-        self._require(
-            set(named) in ({"name"}, {"name", "source", "target"}),
-            f"has the task {given!r}: write A->B, or name, source and target.",
-        )
-        name = self._text(named["name"], "a task")
-        parts = [part.strip() for part in name.split("->")]
-        self._require(len(parts) == 2, f"has the task {name!r}, not of the form A->B.")
-        source, target = named.get("source", parts[0]), named.get("target", parts[1])
-        for domain in (source, target):
-            self._require(
-                domain in domains, f"has task {name!r} with {domain!r}: {did_you_mean(str(domain), domains)}"
-            )
-        return Task(source, target, "->".join(parts))
+def _subsets(given: Any, classes: tuple[str, ...] | None) -> tuple[Subset, ...]:
+    rules = given if isinstance(given, list) else [given]
+    made = [subset for rule in rules for subset in _rule(rule, classes)]
+    require(bool(made), "The list of targets is empty: leave it out for all classes.")
+    _once([subset.name for subset in made], "names of targets")
+    return tuple(made)
 
-    def _subsets(self, given: Any, classes: tuple[str, ...] | None) -> tuple[Subset, ...]:
-        rules = given if isinstance(given, list) else [given]
-        made = [subset for rule in rules for subset in self._rule(rule, classes, several=len(rules) > 1)]
-        self._require(bool(made), "has no target: leave it out for all classes.")
-        self._once([subset.name for subset in made], "target")
-        return tuple(made)
 
-    def _rule(self, rule: Any, classes: tuple[str, ...] | None, several: bool) -> list[Subset]:
-        rule = {"all": True} if rule == "all" else self._mapping(rule, "target")
-        keys = set(rule) - {"name"}
-        fits = any(keys and keys <= allowed for allowed in _RULES) and ("count" in keys) == ("count" in rule)
-        fits = fits and (not keys & {"draw", "variants"} or "count" in keys)
-        self._require(
-            fits, f"has the target {rule!r}: write first, classes, count (with draw, variants) or all."
-        )
-        name = self._text(rule.get("name", ""), "a target's name")
-        self._require(
-            not several or bool(name), f"has a target without a name ({rule!r}): name each of several."
-        )
-        if "first" in keys:
-            return [Subset(name, first=self._whole(rule["first"], "first", 1))]
-        if "classes" in keys:
-            chosen = self._texts(rule["classes"], "target classes")
-            for one in chosen if classes else ():
-                self._require(one in classes, f"has target class {one!r}: {did_you_mean(one, classes)}")  # type: ignore[operator, arg-type]
-            return [Subset(name, classes=chosen)]
-        if "count" in keys:
-            count = self._whole(rule["count"], "count", 1)
-            seed, many = (
-                self._whole(rule.get("draw", 0), "draw", 0),
-                self._whole(rule.get("variants", 1), "variants", 1),
-            )
-            names = [f"{name or 'draw'} {seed + i}" if many > 1 else name for i in range(many)]
-            return [Subset(each, count=count, draw=seed + i) for i, each in enumerate(names)]
-        return [Subset(name)]
+def _rule(given: Any, classes: tuple[str, ...] | None) -> list[Subset]:
+    rule = {"all": True} if given == "all" else _mapping(given, "target")
+    name, keys = _text(rule.get("name", ""), "a target's name"), rule.keys() - {"name"}
+    if keys == {"first"}:
+        return [Subset(name, first=_whole(rule["first"], "first", 1))]
+    if keys == {"classes"}:
+        kept = _texts(rule["classes"], "target classes")
+        _known(kept, classes or kept, "target class")
+        return [Subset(name, classes=kept)]
+    if "count" in keys and keys <= {"count", "draw", "variants"}:
+        count, seed = _whole(rule["count"], "count", 1), _whole(rule.get("draw", 0), "draw", 0)
+        seeds = range(seed, seed + _whole(rule.get("variants", 1), "variants", 1))
+        names = [name] if len(seeds) == 1 else [f"{name or 'draw'} {each}" for each in seeds]
+        return [Subset(each, count=count, draw=seed) for each, seed in zip(names, seeds)]
+    require(
+        keys == {"all"}, f"The target is {given!r}: write first, classes, count (with draw, variants) or all."
+    )
+    return [Subset(name)]
 
-    def _options(self, given: Any) -> dict[str, Any]:
-        known = {f.name for entry in methods.entries() for f in fields(entry.method.Config)}
-        options = self._mapping(given or {}, "options")
-        for name in options:
-            self._require(name in known, f"has an unknown option {name!r}: {did_you_mean(name, known)}")
-        return options
 
-    def _own(self, name: str, given: Any) -> dict[str, Any]:
-        options = self._mapping(given or {}, f"method_options of {name}")
-        try:
-            methods.get(name).config(**options)
-        except UserError as error:
-            raise UserError(f"{self.path}, method_options of {name!r}: {error}") from error
-        return options
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    options = _mapping(given.get("options", {}), "options")
+    _known(options, {f.name for entry in methods.entries() for f in fields(entry.method.Config)}, "option")
+    return options
 
-    def _by_domain(self, given: dict[str, Any], key: str, domains: dict[str, Any]) -> dict[str, Any]:
-        found = self._mapping(given.get(key) or {}, key)
-        for name in found:
-            self._require(name in domains, f"has {key} of {name!r}: {did_you_mean(name, domains)}")
-        return found
 
-    def _renamed(self, domain: str, given: Any) -> dict[str, str]:
-        pairs = self._mapping(given, f"rename of {domain}")
-        self._texts(list(pairs.values()), f"rename of {domain}")
-        return pairs
+def _method_options(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    own = _mapping(given.get("method_options", {}), "method_options")
+    for name, options in own.items():
+        methods.get(name).config(**_mapping(options, f"method_options of {name}"))
+    return own
 
-    def _counts(self, domain: str, given: Any) -> int | dict[str, int]:
-        where = f"expected of {domain}"
-        if not isinstance(given, dict):
-            return self._whole(given, where, 1)
-        return {name: self._whole(n, f"{where}, {name}", 0) for name, n in self._mapping(given, where).items()}
 
-    def _mapping(self, value: Any, where: str) -> dict[str, Any]:
-        self._require(isinstance(value, dict), f"has {value!r} for {where}: write name: value lines.")
-        for key in value:
-            self._text(key, f"a name in {where}")
-        return dict(value)
+def _by_domain(given: dict[str, Any], key: str, domains: dict[str, Any]) -> dict[str, Any]:
+    found = _mapping(given.get(key, {}), key)
+    _known(found, domains, f"domain in {key}:")
+    return found
 
-    def _texts(self, value: Any, where: str) -> tuple[str, ...]:
-        self._require(
-            isinstance(value, list) and bool(value), f"has {value!r} for {where}: write a list of names."
-        )
-        self._once([self._text(one, where) for one in value], where)
-        return tuple(value)
 
-    def _text(self, value: Any, where: str) -> str:
-        self._require(isinstance(value, str), f"has {value!r} for {where}: write text, in quotes if need be.")
-        return str(value)
+def _counts(given: Any, where: str) -> int | dict[str, int]:
+    if not isinstance(given, dict):
+        return _whole(given, where, 1)
+    return {name: _whole(count, f"{where}, {name}", 0) for name, count in _mapping(given, where).items()}
 
-    def _whole(self, value: Any, where: str, least: int) -> int:
-        whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
-        self._require(whole, f"has {value!r} for {where}: write a whole number from {least}.")
-        return int(value)
 
-    def _once(self, names: Sequence[str], where: str) -> None:
-        for name in names:
-            self._require(names.count(name) == 1, f"has {name!r} twice in {where}: leave one out.")
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    require(isinstance(value, dict), f"{where} is {value!r}: write lines of name: value.")
+    return {_text(key, f"a name in {where}"): each for key, each in value.items()}
 
-    def _require(self, holds: bool, words: str) -> None:
-        require(holds, f"{self.path} {words}")
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    require(isinstance(value, list) and bool(value), f"{where} is {value!r}: write a list of names.")
+    _once([_text(one, where) for one in value], where)
+    return tuple(value)
+
+
+def _text(value: Any, where: str) -> str:
+    require(isinstance(value, str), f"{where} is {value!r}: write text, in quotes if need be.")
+    return str(value)
+
+
+def _whole(value: Any, where: str, least: int) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    require(whole, f"{where} is {value!r}: write a whole number from {least}.")
+    return int(value)
+
+
+def _once(names: Sequence[str], where: str) -> None:
+    for name in names:
+        require(names.count(name) == 1, f"{name!r} is there twice in {where}: leave one out.")
+
+
+def _known(names: Iterable[str], choices: Iterable[str], what: str) -> None:
+    for name in names:
+        require(name in choices, f"Unknown {what} {name!r}: {did_you_mean(name, choices)}")

@@ -15,7 +15,7 @@ import pandas as pd
 from ba3us.bench import local
 from ba3us.bench.database import Database
 from ba3us.bench.domains import Dataset, dataset, inspect
-from ba3us.bench.execute import RULES, check_trainable
+from ba3us.bench.execute import RULES, check_trainable, execute
 from ba3us.bench.jobs import Job, chosen_methods, jobs, narrowed, tuned_with_labels
 from ba3us.bench.protocol import Protocol, read_protocol
 from ba3us.bench.tables import Table, ranked, tables
@@ -74,7 +74,12 @@ def check(named: str | Path, root: Path | None = None, tasks: str | None = None)
 
 
 def run(
-    study: Study, out: Path, workers: int = 0, retry_failed: bool = False, show: bool = False
+    study: Study,
+    out: Path,
+    workers: int = 0,
+    retry_failed: bool = False,
+    show: bool = False,
+    work: local.Work = execute,
 ) -> pd.DataFrame:
     """Run what `out` has not got yet; returns a row per job, with the columns of :meth:`Database.table`."""
     with Database(out) as database:
@@ -85,7 +90,7 @@ def run(
         todo = [job for job in study.jobs if job.key not in done]
         labels = {data.digest: data.labels for data in study.datasets}
         try:
-            local.run_into(database, todo, labels, workers, show)
+            local.run_into(database, todo, labels, workers, show, work)
         except (KeyboardInterrupt, SystemExit):
             left = len({job.key for job in todo} - database.outcomes().keys())
             print(f"Stopped with {left} runs to go: the same command goes on from {out}.", file=sys.stderr)

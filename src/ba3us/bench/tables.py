@@ -17,8 +17,8 @@ BASELINE = "source-only"
 LEVEL = 0.05  # a difference to the best with a larger p is called noise
 _UNIT = ["task", "variant", "seed"]
 _MARKS = (
-    "Best bold, second best underlined. ≈: not told apart from the best average (two-sided Wilcoxon signed-rank "
-    f"test, paired over tasks and seeds, p ≥ {LEVEL})."
+    "Best bold, second best underlined. ≈: not told apart from the best average (Wilcoxon signed-rank test, "
+    f"two-sided, paired over tasks and seeds, p ≥ {LEVEL})."
 )
 
 
@@ -97,11 +97,11 @@ def _overview(
     labels = _labels(rows)
     cells = [[Cell(label), *(column[i] for column in columns.values())] for i, label in enumerate(labels)]
     how = [
-        f"Averages over tasks (%) at the last evaluation, at the one chosen by {' or '.join(selection)} (no target "
-        "labels), and at the best one (oracle: chosen with target labels). ms/update: CPU time of a run over its "
-        "updates, median. below: runs with less accuracy than source-only on the same task and seed; absent: mean "
-        "share of rows (%) given to classes that the target does not hold; lost: runs with a present class "
-        f"recognised in less than a tenth of its rows; all three by {rule}.",
+        "Averages over tasks (%) at the last evaluation, at the one that a rule chooses without target labels "
+        f"({', '.join(selection)}), and at the best one (oracle: chosen with target labels). ms/update: CPU "
+        "time of a run over its updates, median. below: runs with less accuracy than source-only on the same "
+        "task and seed; absent: mean share of rows (%) given to classes that the target does not hold; lost: "
+        f"runs with a present class recognised in less than a tenth of its rows; all three by {rule}.",
         _MARKS,
     ]
     return Table(title, ["method", *columns], cells, how + said)
@@ -182,7 +182,7 @@ def _near(fine: pd.DataFrame, average: pd.Series, rule: str) -> list[bool]:
     if average.notna().sum() < 2:
         return [False] * len(average)
     table = fine.pivot_table(index=_UNIT, columns="label", values=f"accuracy:{rule}")
-    best = average.idxmax()
+    best = str(average.idxmax())
     return [
         label != best and not np.isnan(average[label]) and _alike(table, label, best) for label in average.index
     ]

@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -32,9 +33,13 @@ _LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 def terminal(tables: Sequence[Table]) -> str:
     """For people at a terminal, in its width."""
     console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 160
     with console.capture() as captured:
         for table in tables:
-            shown = RichTable(*table.columns, title=Text(table.title), caption=Text("\n".join(table.notes)))
+            shown = RichTable(box=SIMPLE, title=Text(table.title), caption=Text("\n".join(table.notes)))
+            for column in table.columns:
+                shown.add_column(column, overflow="fold")
             for row in table.rows:
                 shown.add_row(*(Text(_near(cell), style=_STYLES[cell.mark]) for cell in row))
             console.print(shown)
@@ -60,25 +65,15 @@ def latex(tables: Sequence[Table]) -> str:
     marks = {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}", "": "{}"}
     parts = []
     for table in tables:
-        rows = [" & ".join(marks[cell.mark].format(_tex(_near(cell))) for cell in row) for row in table.rows]
         head = " & ".join(map(_tex, table.columns))
+        rows = [" & ".join(marks[cell.mark].format(_tex(_near(cell))) for cell in row) for row in table.rows]
+        body = "".join(rf"{row} \\" + "\n" for row in rows)
+        caption = _tex(". ".join([table.title, *table.notes]))
         parts.append(
-            "\n".join(
-                [
-                    r"\begin{table}",
-                    rf"\caption{{{_tex('. '.join([table.title, *table.notes]))}}}",
-                    rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
-                    r"\toprule",
-                    rf"{head} \\",
-                    r"\midrule",
-                    *(rf"{row} \\" for row in rows),
-                    r"\bottomrule",
-                    r"\end{tabular}",
-                    r"\end{table}",
-                ]
-            )
+            f"\\begin{{table}}\n\\caption{{{caption}}}\n\\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}\n"
+            f"\\toprule\n{head} \\\\\n\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
         )
-    return "\n\n".join(parts) + "\n"
+    return "\n".join(parts)
 
 
 def comma_separated(tables: Sequence[Table]) -> str:

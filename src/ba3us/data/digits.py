@@ -30,7 +30,7 @@ def mnist_to_digits() -> tuple[Source, Target, np.ndarray]:
 
 
 def write_digits(name: str, folder: Path) -> Path:
-    """Write ``mnist`` or ``digits``, all classes, as a feature file of pixels into `folder`, unless it is there."""
+    """Write ``mnist`` or ``digits``, all classes, as a feature file of pixels, unless `folder` has it."""
     known = {"mnist": _mnist, "digits": _digits}
     require(name in known, f"No installed package brings {name!r}: {did_you_mean(name, known)}")
     path = folder / f"{name}.npz"
