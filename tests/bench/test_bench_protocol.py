@@ -130,7 +130,7 @@ GOOD = "domains: {A: a.npz, B: b.npz}\ntasks: [A->B]\n"
 def test_wrong_files_are_sentences(tmp_path, text, words):
     path = tmp_path / "p.yaml"
     path.write_text(text)
-    with pytest.raises(UserError, match="p.yaml") as caught:
+    with pytest.raises(UserError, match=r"p\.yaml") as caught:
         read_protocol(path)
     assert words in str(caught.value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_tasks_variants_and_labels_are_chosen(tmp_path):
         ({"tasks": "P->R"}, "no task 'P->R'"),
         ({"variants": "few"}, "no variant 'few'"),
         ({"selection": "entropi"}, "did you mean 'entropy'"),
-        ({"root": "nowhere"}, "nowhere is not there"),
+        ({"root": Path("nowhere")}, "nowhere is not there"),
     ],
 )
 def test_wrong_choices_are_sentences(tmp_path, given, words):
@@ -115,7 +116,7 @@ def test_wrong_data_is_a_sentence(tmp_path):
     with pytest.raises(UserError, match="no class 'fox'"):
         bench.prepare(path)
     (tmp_path / "two.npz").unlink()
-    with pytest.raises(UserError, match=r"Domain 'Q' .* looked for two.npz"):
+    with pytest.raises(UserError, match=r"Domain 'Q' .* .looked for two.npz"):
         bench.prepare(path)
 
 

@@ -33,7 +33,7 @@ CREATE TABLE scores (
     key TEXT, rule TEXT, accuracy REAL, absent REAL, lost INTEGER, PRIMARY KEY (key, rule)
 ) WITHOUT ROWID;
 CREATE TABLE kept (
-    key TEXT PRIMARY KEY, spec TEXT, history BLOB, evaluations TEXT, predictions BLOB, kind TEXT, selected TEXT
+    key TEXT PRIMARY KEY, spec TEXT, history BLOB, evaluations BLOB, predictions BLOB, kind TEXT, selected TEXT
 );
 CREATE TABLE datasets (
     data TEXT PRIMARY KEY, protocol TEXT, task TEXT, variant TEXT, classes TEXT, labels BLOB, labels_kind TEXT
@@ -145,10 +145,10 @@ class Database:
         )
         require(bool(found), f"No finished run in {self.path} has the key {key!r}.")
         spec, history, looks, blob, kind, selected, labels, labels_kind = found[0]
-        evaluations = pd.read_json(io.StringIO(looks), orient="split")
+        evaluations = _unpacked(looks)
         return Kept(
             json.loads(spec),
-            pd.read_csv(io.BytesIO(zlib.decompress(history))),
+            _unpacked(history),
             evaluations,
             np.frombuffer(zlib.decompress(blob), kind).reshape(len(evaluations), -1),
             json.loads(selected),
@@ -209,19 +209,23 @@ class Database:
     def _named(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.OperationalError, OSError) as error:
-            raise UserError(f"{self.path} can't be used ({error}): choose another --out.") from error
-        except (sqlite3.DatabaseError, pd.errors.DatabaseError) as error:
+        except (pd.errors.DatabaseError, sqlite3.DatabaseError, OSError) as error:
             said = str(error).splitlines()[-1]
+            damaged = isinstance(error, (pd.errors.DatabaseError, sqlite3.DatabaseError))
+            damaged = damaged and not isinstance(error, sqlite3.OperationalError)  # locked, read-only
+            words = "is damaged" if damaged else "can't be used"
             raise UserError(
-                f"{self.path} is damaged ({said}): restore a copy, or choose another --out."
+                f"{self.path} {words} ({said}): restore a copy, or choose another --out."
             ) from error
 
 
 def _kept(outcome: Outcome) -> tuple[Any, ...]:
-    looks = outcome.evaluations.to_json(orient="split", double_precision=15)
-    history = zlib.compress(outcome.history.to_csv(index=False).encode())
-    return history, looks, *_packed(outcome.predictions), json.dumps(outcome.selected)
+    tables = [zlib.compress(t.to_csv(index=False).encode()) for t in (outcome.history, outcome.evaluations)]
+    return *tables, *_packed(outcome.predictions), json.dumps(outcome.selected)
+
+
+def _unpacked(table: bytes) -> pd.DataFrame:
+    return pd.read_csv(io.BytesIO(zlib.decompress(table)), float_precision="round_trip")
 
 
 def _packed(classes: np.ndarray) -> tuple[bytes, str]:

@@ -69,8 +69,9 @@ def latex(tables: Sequence[Table]) -> str:
         rows = [" & ".join(marks[cell.mark].format(_tex(_near(cell))) for cell in row) for row in table.rows]
         body = "".join(rf"{row} \\" + "\n" for row in rows)
         caption = _tex(". ".join([table.title, *table.notes]))
+        places = "l" + "r" * (len(table.columns) - 1)
         parts.append(
-            f"\\begin{{table}}\n\\caption{{{caption}}}\n\\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}\n"
+            f"\\begin{{table}}\n\\caption{{{caption}}}\n\\begin{{tabular}}{{{places}}}\n"
             f"\\toprule\n{head} \\\\\n\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
         )
     return "\n".join(parts)
