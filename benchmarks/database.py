@@ -20,7 +20,7 @@ import pandas as pd
 
 from ba3us import methods
 from ba3us.bench.database import Database
-from ba3us.bench.domains import Dataset, Pair
+from ba3us.bench.domains import Dataset, File, Pair
 from ba3us.bench.execute import Outcome
 from ba3us.bench.jobs import Job
 from ba3us.bench.tables import tables
@@ -43,7 +43,7 @@ def fill(path: Path, runs: int) -> None:
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 10, ROWS)
     nothing = np.zeros(0, dtype=np.int64)
-    pair = Pair(Path("a"), Path("b"), nothing, nothing, nothing, 31)
+    pair = Pair(File(Path("a"), ""), File(Path("b"), ""), nothing, nothing, nothing, 31)
     options = {name: vars(methods.get(name).config()) for name in METHODS}
     named = ((seed, t, m) for seed in itertools.count() for t in range(TASKS) for m in METHODS)
     outcomes = [outcome(generator, labels) for _ in range(200)]

@@ -16,6 +16,7 @@ from ba3us import bench
 from ba3us.bench import jobs as planning
 from ba3us.bench.database import Database, Failure
 from ba3us.bench.scoring import Score, scored
+from ba3us.bench.tables import tables
 from ba3us.errors import UserError
 
 
@@ -86,6 +87,7 @@ def test_a_failure_is_a_row_that_success_replaces_and_not_the_other_way_round(st
         database.record(job, Failure("the loss is nan"), data.labels)
         assert database.outcomes() == {job.key: "failed"}
         assert database.table()["reason"].tolist() == ["the loss is nan"]
+        assert [table.title for table in tables(database.table(), "T", ["entropy"])][-1] == "T: failed runs"
         database.record(job, outcome([data.labels.tolist()], [0.1]), data.labels)
         database.record(job, Failure("too late"), data.labels)
         assert database.table()["outcome"].tolist() == ["ok"]

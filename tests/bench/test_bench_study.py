@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from bench_toys import FAST, NAMES, PROTOCOL, write_domain, write_protocol
 from typer.testing import CliRunner
 
 from ba3us import bench, methods
+from ba3us.bench.domains import File, digest_of
 from ba3us.bench.execute import execute
 from ba3us.cli import app
 from ba3us.errors import UserError
@@ -26,7 +28,7 @@ def test_targets_are_restricted_and_renumbered_by_class_name(tmp_path):
     data = bench.prepare(write_protocol(tmp_path)).datasets[0]
     assert data.classes == tuple(NAMES) and len(data.labels) == len(data.pair.target_rows) == 20
     assert set(data.labels.tolist()) == {NAMES.index("ant"), NAMES.index("cat")}
-    rows = np.load(data.pair.target)["features"][data.pair.target_rows]
+    rows = np.load(data.pair.target.path)["features"][data.pair.target_rows]
     assert (
         rows.argmax(axis=1) == data.labels
     ).mean() > 0.9  # features point at the source's number of the class
@@ -38,8 +40,27 @@ def test_training_is_given_no_target_label(tmp_path):
     before = execute(job)
     with np.load(tmp_path / "two.npz") as file:
         arrays = dict(file)
-    np.savez(tmp_path / "two.npz", **arrays | {"labels": arrays["labels"][::-1] * 0})
-    assert np.array_equal(before.predictions, execute(job).predictions)
+    other = File(tmp_path / "unlabelled.npz", "")
+    np.savez(other.path, features=arrays["features"])
+    other = other._replace(digest=digest_of(other.path.read_bytes()))
+    unlabelled = dataclasses.replace(job, pair=dataclasses.replace(job.pair, target=other))
+    assert np.array_equal(before.predictions, execute(unlabelled).predictions)
+
+
+def test_a_file_that_changes_under_a_benchmark_is_refused(tmp_path):
+    job = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=1, options=FAST).jobs[0]
+    write_domain(tmp_path / "two.npz", NAMES[::-1], seed=9)
+    with pytest.raises(UserError, match=r"two\.npz is not what it was"):
+        execute(job)
+
+
+def test_samples_are_read_once_for_many_runs(tmp_path):
+    jobs = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=2, options=FAST).jobs
+    execute(jobs[0])
+    for name in ("one.npz", "two.npz"):
+        (tmp_path / name).unlink()
+    for job in jobs:
+        execute(job)
 
 
 def test_options_come_from_protocol_command_and_publication(tmp_path):

@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from ba3us.bench.domains import Dataset
-from ba3us.bench.execute import Outcome
+from ba3us.bench.execute import RULES, Outcome
 from ba3us.bench.jobs import Job
-from ba3us.bench.scoring import scored
+from ba3us.bench.scoring import LAST, ORACLE, scored
 from ba3us.errors import UserError, require
 
 FORMAT, OURS = 1, 0xBA3  # of the tables below; which programs' databases are ours
@@ -130,9 +130,9 @@ class Database:
         with self._named():
             runs = pd.read_sql("SELECT * FROM runs", self._connection)
             scores = pd.read_sql("SELECT * FROM scores", self._connection)
-        for rule, part in scores.groupby("rule"):
-            part = part.drop(columns="rule").set_index("key").add_suffix(f":{rule}")
-            runs = runs.join(part, on="key")
+        for rule in (LAST, *RULES, ORACLE):
+            part = scores[scores["rule"] == rule].drop(columns="rule").set_index("key")
+            runs = runs.join(part.add_suffix(f":{rule}"), on="key")
         return runs
 
     def kept(self, key: str) -> Kept:

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,12 +37,19 @@ class Domain:
         return Counter(self.classes.tolist())
 
 
+class File(NamedTuple):
+    """Where samples lie, and the digest of what was found there."""
+
+    path: Path
+    digest: str
+
+
 @dataclass(frozen=True, eq=False)
 class Pair:
     """What training is given of a task: where the samples lie, which rows, and the source's labels alone."""
 
-    source: Path
-    target: Path
+    source: File
+    target: File
     source_rows: np.ndarray
     source_labels: np.ndarray
     target_rows: np.ndarray
@@ -97,8 +105,8 @@ def dataset(protocol: Protocol, domains: dict[str, Domain], task: Task, subset: 
     source_rows = np.flatnonzero(np.isin(source.classes, classes))
     target_rows = np.flatnonzero(np.isin(target.classes, classes if kept is None else kept))
     pair = Pair(
-        source.path,
-        target.path,
+        File(source.path, source.digest),
+        File(target.path, target.digest),
         source_rows,
         _numbered(source.classes[source_rows], number),
         target_rows,

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from ba3us.bench.domains import Domain
+from ba3us.bench.domains import Domain, File, digest_of
 from ba3us.bench.jobs import THREADS, Job
 from ba3us.data import Source, Target
 from ba3us.data.files import read_features
@@ -77,9 +76,11 @@ def check_trainable(domains: Iterable[Domain]) -> None:
 
 
 @lru_cache(maxsize=4)
-def _samples(path: Path) -> np.ndarray:
+def _samples(file: File) -> np.ndarray:
     """Features of a file; a worker reads those of a task once, not for every run."""
-    return read_features(path).features
+    same = digest_of(file.path.read_bytes()) == file.digest
+    require(same, f"{file.path} is not what it was when the benchmark began: start it again.")
+    return read_features(file.path).features
 
 
 def _entropy(p: np.ndarray) -> float:
