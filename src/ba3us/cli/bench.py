@@ -2,47 +2,91 @@
 
 from __future__ import annotations
 
+import json as jsonlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ba3us.cli.app import Json, app, show
+from ba3us.errors import require
 
 
 @app.command()
 def bench(
-    protocol: Annotated[Path, typer.Argument(help="A YAML protocol (protocols/ has some).")],
-    features: Annotated[Path | None, typer.Option(help="Folder of the feature files.")] = None,
+    protocol: Annotated[str, typer.Argument(help="The name of a protocol that comes along, or a YAML file.")],
+    root: Annotated[Path | None, typer.Option(help="Folder of the data.")] = None,
     methods: Annotated[
         str, typer.Option(help="Names, comma-separated, or 'all'.")
     ] = "source-only,e-dann,ba3us",
-    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
+    seeds: Annotated[int | None, typer.Option(help="How many (default: the protocol's).", min=1)] = None,
+    tasks: Annotated[str | None, typer.Option(help="Only these, comma-separated: 'A->D,D->A'.")] = None,
+    variants: Annotated[str | None, typer.Option(help="Only these targets, comma-separated.")] = None,
     steps: Annotated[int | None, typer.Option(help="Updates of every run.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="name=value for the methods, or method.name=value for one."),
     ] = None,
+    selection: Annotated[
+        str | None, typer.Option(help="Rules that choose a checkpoint; the first leads.")
+    ] = None,
     label: Annotated[str, typer.Option(help="Row name in tables; {method} is replaced.")] = "{method}",
-    out: Annotated[Path, typer.Option(help="Results, one JSON line per run; finished runs are kept.")] = Path(
-        "runs/bench.jsonl"
+    out: Annotated[Path, typer.Option(help="Database of runs; finished ones are not run again.")] = Path(
+        "runs/bench.sqlite"
     ),
     workers: Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)] = 0,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare the data with what is expected; no run.")
+    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed ones again.")] = False,
     sort: Annotated[bool, typer.Option("--sort", help="Best average first.")] = False,
+    form: Annotated[
+        str | None, typer.Option("--format", help="terminal, markdown, latex, csv or html.")
+    ] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the tables to this file.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Write a page with command, versions and tables (.md).")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Run methods × tasks × seeds on ready features; tables of last, min-entropy, oracle, cost, mistakes."""
+    """Run methods × tasks × seeds of a protocol; tables of accuracy by selection rule, cost and mistakes."""
     from ba3us import bench as benches
+    from ba3us.data.writing import check_new_file, new_file
+    from ba3us.methods.options import parse_options
 
-    read = benches.read_protocol(protocol, features)
-    options = benches.parse_settings(settings or ()) | ({} if steps is None else {"steps": steps})
-    todo = benches.jobs(read, benches.chosen_methods(methods), seeds, options, label)
-    rows = benches.run(read, todo, out, workers, quiet=json)
+    if check:
+        found, wrong = benches.check(protocol, root, tasks)
+        show({"found": found, "wrong": wrong}, json)
+        if not json:
+            print("\n".join([*found, *(wrong or ["All is as expected."])]))
+        raise typer.Exit(2 if wrong else 0)
+    options = parse_options(settings or ())
+    require(
+        steps is None or "steps" not in options, f"--steps {steps} stands beside --set steps: leave one out."
+    )
+    form = benches.chosen_format(form, write)
+    for file in (write, page):
+        if file is not None:
+            check_new_file(file)
+    study = benches.prepare(
+        protocol,
+        root,
+        methods=methods,
+        seeds=seeds,
+        options=options | ({} if steps is None else {"steps": steps}),
+        label=label,
+        tasks=tasks,
+        variants=variants,
+        selection=selection,
+    )
+    rows = benches.run(study, out, workers, retry_failed, show=not json)
+    made = benches.study_tables(study, rows, sort)
+    text = benches.WRITERS[form](made)
+    for file, content in ((write, text), (page, benches.page(study, made))):
+        if file is not None:
+            with new_file(file) as part:
+                part.write_text(content, encoding="utf-8")
     if json:
-        show(rows.to_dict(orient="records"), json)
-    else:
-        print(f"## {read.name}")
-        rows = benches.ranked(rows) if sort else rows
-        whole = benches.overview(rows).join(benches.mistakes(rows))
-        for table in (whole, benches.summarise(rows)):
-            print(f"\n{benches.markdown(table)}")
+        show(jsonlib.loads(rows.to_json(orient="records")), json)
+    elif write is None:
+        print(text, end="")

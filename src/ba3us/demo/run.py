@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from rich.table import Table
 
-from ba3us.demo.digits import PRESENT, mnist_to_digits
+from ba3us.data.digits import PRESENT, mnist_to_digits
 from ba3us.engine import Run, Spec, train
 from ba3us.engine.opening import OpenedArrays
 from ba3us.engine.samples import Arrays

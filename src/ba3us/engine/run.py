@@ -184,6 +184,7 @@ def train(
         "settings": methods.get(spec.method).settings_note(config, spec.protocol, spec.task),
         "source_rows": opened.rows[0],
         "target_rows": opened.rows[1],
+        "updates": sum(phase.steps for phase in result.recipe.phases),
         "trained": getattr(opened.samples, "train", None),
         "processes": team.size,
         "resumed": resumed,

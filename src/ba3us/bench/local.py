@@ -1,0 +1,115 @@
+"""Many runs on this machine: processes with one thread each, none of which can take the others along."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from multiprocessing import connection, get_context
+from typing import Any
+
+import torch
+
+from ba3us.bench.database import Database, Failure
+from ba3us.bench.execute import Outcome, execute
+from ba3us.bench.jobs import THREADS, Job
+from ba3us.progress import bar
+
+Work = Callable[[Job], Outcome]
+_SPAWN = get_context("spawn")
+
+
+def run(jobs: Iterable[Job], workers: int = 0, work: Work = execute) -> Iterator[tuple[Job, Outcome | Failure]]:
+    """Carry jobs out side by side and give each with what became of it, as they end.
+
+    Parameters
+    ----------
+    jobs : iterable of Job
+        Taken one by one, when a worker is free.
+    workers : int
+        Processes; 0: one per core.
+    work : callable
+        What a worker does with a job; it must be importable.
+    """
+    waiting, busy, idle = iter(jobs), dict[Any, _Worker](), list[_Worker]()
+    most = workers or torch.get_num_threads()
+    try:
+        while True:
+            while len(busy) < most and (job := next(waiting, None)) is not None:
+                worker = idle.pop() if idle else _Worker(work)
+                busy[worker.pipe] = worker
+                worker.give(job)
+            if not busy:
+                return
+            for pipe in connection.wait(list(busy)):
+                worker = busy.pop(pipe)
+                outcome = worker.take()
+                if worker.alive:
+                    idle.append(worker)
+                yield worker.job, outcome
+    finally:
+        for worker in [*busy.values(), *idle]:
+            worker.end()
+
+
+def run_into(
+    database: Database,
+    jobs: list[Job],
+    labels: dict[str, Any],
+    workers: int = 0,
+    show: bool = False,
+    work: Work = execute,
+) -> None:
+    """Run the jobs that the database has not got by the time their turn comes, and record them."""
+    missing = (job for job in jobs if not database.has(job.key))
+    with bar("Benchmark", len(jobs), show) as progress:
+        for done, (job, outcome) in enumerate(run(missing, workers, work), start=1):
+            database.record(job, outcome, labels[job.data])
+            failed = "failed" if isinstance(outcome, Failure) else ""
+            progress.update(done, " ".join(filter(None, (job.label, job.task, job.variant, failed))))
+
+
+class _Worker:
+    """A process that carries out one job after the other."""
+
+    job: Job
+
+    def __init__(self, work: Work) -> None:
+        self.pipe, theirs = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(target=_serve, args=(theirs, work), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.alive = True
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        with suppress(OSError):  # a worker that died is found out when its answer is taken
+            self.pipe.send(job)
+
+    def take(self) -> Outcome | Failure:
+        with suppress(EOFError, OSError):
+            return self.pipe.recv()
+        self.alive = False
+        self.process.join()
+        code = self.process.exitcode or 0
+        return Failure(f"the process ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.join()
+
+
+def _serve(pipe: Any, work: Work) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides what Ctrl-C means
+    torch.set_num_threads(THREADS)
+    with suppress(EOFError, OSError):  # the first process is gone
+        while True:
+            pipe.send(_tried(work, pipe.recv()))
+
+
+def _tried(work: Work, job: Job) -> Outcome | Failure:
+    try:
+        return work(job)
+    except Exception as error:  # a run that diverges or does not fit is a row as well
+        words = str(error).strip().splitlines()
+        return Failure(words[0] if words else type(error).__name__)

@@ -1,0 +1,132 @@
+"""A study: a protocol, the methods to put through it, and the tables that come out."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ba3us.bench import local
+from ba3us.bench.database import Database
+from ba3us.bench.domains import Dataset, dataset, inspect
+from ba3us.bench.execute import RULES, check_trainable, execute
+from ba3us.bench.jobs import Job, chosen_methods, jobs, narrowed, tuned_with_labels
+from ba3us.bench.protocol import Protocol, read_protocol
+from ba3us.bench.tables import Table, ranked, tables
+from ba3us.bench.writers import markdown
+from ba3us.errors import did_you_mean, require
+
+_NAMED = ("key", "label", "protocol", "task", "variant", "method", "seed", "settings")
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is to be run."""
+
+    protocol: Protocol
+    datasets: list[Dataset]
+    jobs: list[Job]
+    notes: list[str]
+
+
+def prepare(
+    named: str | Path,
+    root: Path | None = None,
+    *,
+    methods: str = "source-only,e-dann,ba3us",
+    seeds: int | None = None,
+    options: dict[str, Any] | None = None,
+    label: str = "{method}",
+    tasks: str | None = None,
+    variants: str | None = None,
+    selection: str | None = None,
+) -> Study:
+    """Read a protocol, check its data, and list the runs; lists of names are comma-separated."""
+    protocol = narrowed(read_protocol(named), tasks, variants, selection)
+    for rule in protocol.selection:
+        require(rule in RULES, f"Unknown selection rule {rule!r}: {did_you_mean(rule, RULES)}")
+    names = chosen_methods(methods)
+    domains, wrong = inspect(protocol, root)
+    more = f" ({len(wrong) - 1} more; --check lists them)" if len(wrong) > 1 else ""
+    require(not wrong, f"{wrong[0] if wrong else ''}{more}")
+    check_trainable(domains.values())
+    datasets = [
+        dataset(protocol, domains, task, subset) for task in protocol.tasks for subset in protocol.targets
+    ]
+    todo = jobs(protocol, datasets, names, seeds or protocol.seeds, options or {}, label)
+    return Study(protocol, datasets, todo, _notes(protocol, names, {d.backbone for d in domains.values()}))
+
+
+def check(named: str | Path, root: Path | None = None, tasks: str | None = None) -> tuple[list[str], list[str]]:
+    """What the data of a protocol's tasks is, and what is wrong with it, a sentence each."""
+    domains, wrong = inspect(narrowed(read_protocol(named), tasks, None, None), root)
+    found = [
+        f"Domain {d.name} ({d.path}): {len(d.classes)} samples of {len(d.counts)} classes."
+        for d in domains.values()
+    ]
+    return found, wrong
+
+
+def run(
+    study: Study,
+    out: Path,
+    workers: int = 0,
+    retry_failed: bool = False,
+    show: bool = False,
+    work: local.Work = execute,
+) -> pd.DataFrame:
+    """Run what `out` has not got yet; returns a row per job, with the columns of :meth:`Database.table`."""
+    with Database(out) as database:
+        database.know(study.protocol.name, study.datasets)
+        if retry_failed:
+            database.forget_failed(job.key for job in study.jobs)
+        done = database.outcomes()
+        todo = [job for job in study.jobs if job.key not in done]
+        labels = {data.digest: data.labels for data in study.datasets}
+        try:
+            local.run_into(database, todo, labels, workers, show, work)
+        except (KeyboardInterrupt, SystemExit):
+            left = len({job.key for job in todo} - database.outcomes().keys())
+            print(f"Stopped with {left} runs to go: the same command goes on from {out}.", file=sys.stderr)
+            raise
+        asked = pd.DataFrame([{name: getattr(job, name) for name in _NAMED} for job in study.jobs])
+        return asked.merge(database.table().drop(columns=[*_NAMED[1:]]), on="key", how="left")
+
+
+def study_tables(study: Study, rows: pd.DataFrame, sort: bool = False) -> list[Table]:
+    """The tables of a study that has been run; `sort`: best average first."""
+    protocol = study.protocol
+    rows = ranked(rows, protocol.selection[0]) if sort else rows
+    return tables(rows, protocol.title, protocol.selection, protocol.paper, study.notes)
+
+
+def page(study: Study, made: Sequence[Table]) -> str:
+    """A page of results in Markdown: how to get them again, then the tables."""
+    command = shlex.join(["ba3us", *sys.argv[1:]])
+    what = ", ".join(f"{name} {version}" for name, version in study.jobs[0].spec["versions"].items())
+    commit = _commit()
+    with_commit = f", commit {commit}" if commit else ""
+    return f"# {study.protocol.title}\n\n    {command}\n\n{what}{with_commit}.\n\n{markdown(made)}"
+
+
+def _notes(protocol: Protocol, names: list[str], backbones: set[str | None]) -> list[str]:
+    made = ", ".join(sorted(name for name in backbones if name))
+    said = [f"Features: frozen, {made}."] if made else ["Features: as in the files."]
+    if tuned := tuned_with_labels(protocol, names):
+        said.append(f"Published settings of single tasks tuned with target labels: {', '.join(tuned)}.")
+    return said
+
+
+def _commit() -> str | None:
+    """The commit of the package, where it lies in a repository."""
+    call = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

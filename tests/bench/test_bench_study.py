@@ -1,0 +1,210 @@
+"""A study from the command line: choices, checks, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bench_toys import FAST, NAMES, PROTOCOL, write_domain, write_protocol
+from typer.testing import CliRunner
+
+from ba3us import bench, methods
+from ba3us.bench.domains import File, digest_of
+from ba3us.bench.execute import execute
+from ba3us.cli import app
+from ba3us.errors import UserError
+
+COUNTS = "expected: {P: {ant: 10, bee: 10, cat: 10}, Q: 30}\n"
+
+
+def call(*words: object):
+    return CliRunner().invoke(app, ["bench", *map(str, words)])
+
+
+def test_targets_are_restricted_and_renumbered_by_class_name(tmp_path):
+    data = bench.prepare(write_protocol(tmp_path)).datasets[0]
+    assert data.classes == tuple(NAMES) and len(data.labels) == len(data.pair.target_rows) == 20
+    assert set(data.labels.tolist()) == {NAMES.index("ant"), NAMES.index("cat")}
+    rows = np.load(data.pair.target.path)["features"][data.pair.target_rows]
+    assert (
+        rows.argmax(axis=1) == data.labels
+    ).mean() > 0.9  # features point at the source's number of the class
+
+
+def test_training_is_given_no_target_label(tmp_path):
+    study = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=1, options=FAST)
+    job = study.jobs[0]
+    before = execute(job)
+    with np.load(tmp_path / "two.npz") as file:
+        arrays = dict(file)
+    other = File(tmp_path / "unlabelled.npz", "")
+    np.savez(other.path, features=arrays["features"])
+    other = other._replace(digest=digest_of(other.path.read_bytes()))
+    unlabelled = dataclasses.replace(job, pair=dataclasses.replace(job.pair, target=other))
+    assert np.array_equal(before.predictions, execute(unlabelled).predictions)
+
+
+def test_a_file_that_changes_under_a_benchmark_is_refused(tmp_path):
+    job = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=1, options=FAST).jobs[0]
+    write_domain(tmp_path / "two.npz", NAMES[::-1], seed=9)
+    with pytest.raises(UserError, match=r"two\.npz is not what it was"):
+        execute(job)
+
+
+def test_samples_are_read_once_for_many_runs(tmp_path):
+    jobs = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=2, options=FAST).jobs
+    execute(jobs[0])
+    for name in ("one.npz", "two.npz"):
+        (tmp_path / name).unlink()
+    for job in jobs:
+        execute(job)
+
+
+def test_options_come_from_protocol_command_and_publication(tmp_path):
+    text = PROTOCOL + "options: {steps: 7, tau: 3.0}\nmethod_options: {pada: {momentum: 0.5}}\n"
+    given = {"batch_size": 4, "pada.steps": 6}
+    made = bench.prepare(write_protocol(tmp_path, text), methods="dann,pada", options=given, seeds=1).jobs
+    options = {job.method: job.options for job in made}
+    assert options["dann"] == vars(methods.get("dann").config(steps=7, batch_size=4))
+    assert options["pada"] == vars(methods.get("pada").config(steps=6, tau=3.0, momentum=0.5, batch_size=4))
+    assert made[0].settings == "ours, steps=7, batch_size=4"
+    text = text.replace("P->Q", "A->D").replace("Q->P", "D->A").replace("P:", "A:").replace("Q:", "D:")
+    study = bench.prepare(
+        write_protocol(tmp_path, text + "published: office31\n"), methods="pada,drcn", seeds=1
+    )
+    by_method = {(job.method, job.task): job for job in study.jobs}
+    job = by_method["pada", "D->A"]
+    published = methods.get("pada").config(protocol="office31", task="D->A", steps=7, tau=3.0, momentum=0.5)
+    assert job.options == vars(published) and job.settings.startswith("published (office31), steps=7")
+    assert by_method["drcn", "D->A"].settings.startswith("ours")
+    assert any("tuned with target labels: pada." in note for note in study.notes)
+
+
+def test_tasks_variants_and_labels_are_chosen(tmp_path):
+    text = PROTOCOL.replace("{classes: [ant, cat]}", "{count: 2, draw: 0, variants: 3}")
+    path = write_protocol(tmp_path, text)
+    assert len(bench.prepare(path, methods="dann", seeds=1).jobs) == 6
+    few = bench.prepare(
+        path, methods="dann", seeds=2, tasks="Q->P", variants="draw 1, draw 2", label="{method}!"
+    )
+    assert {(job.task, job.variant, job.label) for job in few.jobs} == {
+        ("Q->P", "draw 1", "dann!"),
+        ("Q->P", "draw 2", "dann!"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"methods": "ba3uss"}, "did you mean 'ba3us'"),
+        ({"methods": "sspda"}, "needs pixels"),
+        ({"methods": "dann,dann"}, "'dann' is given twice"),
+        ({"methods": ","}, "No method"),
+        ({"options": {"alpha": 1.0}}, "'alpha' belongs to none"),
+        ({"options": {"pada.steps": 1}}, "'pada.steps' belongs to none"),
+        ({"options": {"dann.tau": 1}}, "'dann.tau' belongs to none"),
+        ({"options": {"steps": "x"}}, "'steps' is 'x'"),
+        ({"label": "{foo}"}, r"\['{foo}'\]: only {method}"),
+        ({"label": "{"}, "only {method}"),
+        ({"tasks": "P->R"}, "no task 'P->R'"),
+        ({"variants": "few"}, "no variant 'few'"),
+        ({"selection": "entropi"}, "did you mean 'entropy'"),
+        ({"root": Path("nowhere")}, "nowhere is not there"),
+    ],
+)
+def test_wrong_choices_are_sentences(tmp_path, given, words):
+    with pytest.raises(UserError, match=words):
+        bench.prepare(write_protocol(tmp_path), **{"methods": "dann", "seeds": 1} | given)
+
+
+def test_wrong_data_is_a_sentence(tmp_path):
+    path = write_protocol(tmp_path)
+    write_domain(tmp_path / "two.npz", ["ant", "ant", "cat"])
+    with pytest.raises(UserError, match=r"two classes called \['ant'\]"):
+        bench.prepare(path)
+    write_domain(tmp_path / "one.npz", backbone=np.array("resnet50"))
+    write_domain(tmp_path / "two.npz", backbone=np.array("vgg16"))
+    with pytest.raises(UserError, match="several backbones"):
+        bench.prepare(path)
+    write_domain(tmp_path / "two.npz", ["ant", "cat", "emu"])
+    path.write_text(PROTOCOL.replace("target: {classes: [ant, cat]}\n", ""))
+    with pytest.raises(UserError, match="Class 'emu' of 'Q'"):
+        bench.prepare(path)
+    path.write_text(PROTOCOL + "classes: [ant, cat, fox]\n")
+    with pytest.raises(UserError, match="no class 'fox'"):
+        bench.prepare(path)
+    (tmp_path / "two.npz").unlink()
+    with pytest.raises(UserError, match=r"Domain 'Q' .* .looked for two.npz"):
+        bench.prepare(path)
+
+
+def test_check_names_what_is_missing_and_surplus(tmp_path):
+    path = write_protocol(tmp_path, PROTOCOL + COUNTS)
+    fine = call(path, "--check")
+    assert fine.exit_code == 0 and "All is as expected" in fine.output
+    write_domain(tmp_path / "one.npz", ["ant", "cat", "dog", "cat2"], rows=44)
+    wrong = call(path, "--check")
+    assert wrong.exit_code == 2
+    for words in (
+        "'ant' has 11 samples, 10 expected (1 surplus)",
+        "'bee' has 0 samples, 10 expected (10 missing)",
+    ):
+        assert words in wrong.output
+    assert "'dog' has 11 samples, 0 expected" in wrong.output
+    (tmp_path / "two.npz").unlink()
+    assert "Domain 'Q' of toy is not in" in call(path, "--check").output
+    assert len(json.loads(call(path, "--check", "--json").output)["wrong"]) == 6
+    with pytest.raises(UserError, match="5 more; --check lists them"):
+        bench.prepare(path)
+
+
+def test_images_are_counted_and_not_trained_on(tmp_path):
+    path = write_protocol(
+        tmp_path, "domains: {P: photos, Q: two.npz}\ntasks: [P->Q]\nexpected: {P: {ant: 2, bee: 1}}"
+    )
+    for name in ("ant/1.jpg", "ant/2.jpg", "bee/1.jpg"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / name).write_bytes(b"x")
+    assert call(path, "--check").exit_code == 0
+    with pytest.raises(UserError, match="is images: make features of it first"):
+        bench.prepare(path)
+
+
+def test_digits_come_with_installed_packages(tmp_path):
+    found, wrong = bench.check("digits", tmp_path)
+    assert wrong == [] and "5000 samples of 10 classes" in found[0]
+
+
+def test_the_command_writes_tables_and_a_page(tmp_path):
+    path, out = write_protocol(tmp_path), tmp_path / "b.sqlite"
+    given = (
+        path,
+        "--methods",
+        "source-only",
+        "--seeds",
+        1,
+        "--steps",
+        4,
+        "--set",
+        "batch_size=4",
+        "--out",
+        out,
+    )
+    first = call(*given, "--workers", 1, "--write", tmp_path / "t.tex", "--page", tmp_path / "page.md")
+    assert first.exit_code == 0, first.output
+    assert r"\toprule" in (tmp_path / "t.tex").read_text()
+    page = (tmp_path / "page.md").read_text()
+    assert page.startswith("# toy\n\n    ba3us ") and "torch" in page and "| source-only |" in page
+    rows = json.loads(call(*given, "--json").stdout)
+    assert [row["outcome"] for row in rows] == ["ok", "ok"] and rows[0]["accuracy:oracle"] <= 1
+    twice = call(*given, "--set", "steps=3")
+    assert isinstance(twice.exception, UserError) and "--steps 4 stands beside" in str(twice.exception)
+
+
+def test_real_features_are_as_expected(photos):
+    for name in ("pacs-7-4", "caltech107-office10-resnet50", "caltech107-office10"):
+        assert bench.check(name, photos)[1] == [], name
+    assert bench.check("office-caltech-10-5", photos / "office_caltech10")[1] == []

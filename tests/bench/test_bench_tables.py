@@ -1,0 +1,120 @@
+"""Tables: figures worked out by hand, in every format."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ba3us.bench.tables import ranked, tables
+from ba3us.bench.writers import WRITERS, chosen_format
+from ba3us.errors import UserError
+
+
+def rows_of(
+    method: str, values: dict[tuple[str, int], float | None], **other: object
+) -> list[dict[str, object]]:
+    rules = ("last", "entropy", "oracle")
+    return [
+        {"label": method, "method": method, "task": task, "variant": "", "seed": seed, "settings": "ours"}
+        | {"outcome": "failed" if value is None else "ok", "reason": "nan" if value is None else ""}
+        | {"updates": 10, "seconds": 2.0, "cpu_seconds": 0.04}
+        | {f"accuracy:{rule}": value for rule in rules}
+        | {f"absent:{rule}": 0.1 for rule in rules}
+        | {f"lost:{rule}": 0.0 for rule in rules}
+        | other
+        for (task, seed), value in values.items()
+    ]
+
+
+UNITS = [(task, seed) for task in "xy" for seed in (0, 1)]
+PLAIN = rows_of("source-only", dict.fromkeys(UNITS, 0.6))
+
+
+def texts(table, label: str) -> dict[str, str]:
+    found = next(row for row in table.rows if row[0].text == label)
+    return dict(zip(table.columns, (cell.text for cell in found)))
+
+
+def test_means_spreads_and_averages():
+    rows = pd.DataFrame(rows_of("dann", dict(zip(UNITS, (0.5, 0.7, 0.9, 0.9)))))
+    overview, by_task = tables(rows, "T", ["entropy"])
+    assert texts(by_task, "dann") == {
+        "method": "dann",
+        "x": "60.0 ± 10.0",
+        "y": "90.0 ± 0.0",
+        "Avg": "75.00 ± 5.00",
+    }
+    assert texts(overview, "dann")["oracle"] == "75.00"
+    assert "× source-only" not in overview.columns and "below" not in overview.columns
+
+
+def test_costs_and_mistakes_stand_beside_source_only():
+    more = {"cpu_seconds": 0.1, "absent:entropy": 0.25, "lost:entropy": 2.0}
+    rows = pd.DataFrame([*PLAIN, *rows_of("twins", dict(zip(UNITS, (0.5, 0.6, 0.9, 0.8))), **more)])
+    overview = tables(ranked(rows, "entropy"), "T", ["entropy"])[0]
+    assert [row[0].text for row in overview.rows] == ["twins", "source-only"]
+    found = texts(overview, "twins")
+    assert [found[c] for c in ("ms/update", "× source-only", "below", "absent", "lost")] == [
+        "10.0", "2.5", "1 of 4", "25.0", "4",
+    ]  # fmt: skip
+    assert texts(overview, "source-only")["below"] == "0 of 4"
+    assert any("Losses: faithful: source-only; reconstruction: twins." in note for note in overview.notes)
+    assert any("Settings: ours: twins, source-only." in note for note in overview.notes)
+
+
+def test_best_second_and_noise():
+    units = [(task, seed) for task in "wxyz" for seed in range(5)]
+    noise = np.random.default_rng(0).normal(scale=0.01, size=(2, len(units)))
+    values = {"ba3us": 0.9 + noise[0], "dann": 0.9 - 0.002 + noise[1], "pada": 0.7 + noise[1]}
+    rows = pd.DataFrame(
+        [row for name, v in values.items() for row in rows_of(name, dict(zip(units, v.tolist())))]
+    )
+    average = {row[0].text: row[-1] for row in tables(rows, "T", ["entropy"])[1].rows}
+    assert {average["ba3us"].mark, average["dann"].mark} == {"best", "second"} and average["pada"].mark == ""
+    assert [average[name].near for name in ("ba3us", "dann")].count(True) == 1 and not average["pada"].near
+
+
+def test_a_failed_run_shows_and_a_task_without_runs_has_no_average():
+    rows = pd.DataFrame([*PLAIN, *rows_of("dann", dict(zip(UNITS, (0.5, None, None, None))))])
+    overview, by_task, failed = tables(rows, "T", ["entropy"])
+    assert texts(overview, "dann")["failed"] == "3" and texts(overview, "dann")["entropy"] == "–"
+    assert texts(by_task, "dann")["x"] == "50.0 ± 0.0"
+    assert (texts(by_task, "dann")["y"], texts(by_task, "dann")["Avg"]) == ("–", "–")
+    assert len(failed.rows) == 3
+    everything = pd.DataFrame(rows_of("dann", dict.fromkeys(UNITS, None)))
+    assert texts(tables(everything, "T", ["entropy"])[1], "dann")["Avg"] == "–"
+
+
+def test_the_papers_number_stands_below_ours():
+    rows = pd.DataFrame([*PLAIN, *rows_of("ba3us", {("A->D", 0): 0.9, ("A->W", 0): 0.8})])
+    by_task = tables(rows, "T", ["entropy"], printed="office31")[1]
+    assert texts(by_task, "ba3us, paper")["Avg"] == "97.81"
+    assert any("printed in the BA³US paper" in note for note in by_task.notes)
+
+
+def test_every_format_holds_the_figures():
+    rows = pd.DataFrame([*PLAIN, *rows_of("ba3us+cdan", dict(zip(UNITS, (0.5, 0.7, 0.9, 0.9))))])
+    made = tables(rows, "Title_1 & more", ["entropy"])
+    for name, write in WRITERS.items():
+        text = write(made)
+        assert "75.00" in text and "ba3us+cdan" in text, name
+    assert "| ba3us+cdan | 60.0 ± 10.0" in WRITERS["markdown"](made).replace("**", "").replace("<u>", "")
+    assert r"\textbf{75.00 $\pm$ 5.00}" in WRITERS["latex"](made) and r"Title\_1 \& more" in WRITERS["latex"](
+        made
+    )
+    assert "<b>75.00 ± 5.00</b>" in WRITERS["html"](made) and "Title_1 &amp; more" in WRITERS["html"](made)
+    lines = list(csv.reader(WRITERS["csv"](made).splitlines()))
+    assert ["ba3us+cdan", "60.0 ± 10.0", "90.0 ± 0.0", "75.00 ± 5.00"] in lines
+
+
+def test_formats_go_by_name(tmp_path):
+    assert chosen_format(None, None) == "terminal"
+    assert chosen_format(None, tmp_path / "x.tex") == "latex"
+    assert chosen_format("csv", tmp_path / "x.tex") == "csv"
+    with pytest.raises(UserError, match="Unknown format 'pdf'"):
+        chosen_format("pdf", None)
+    with pytest.raises(UserError, match="No format goes with"):
+        chosen_format(None, tmp_path / "x.pdf")
