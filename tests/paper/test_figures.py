@@ -38,8 +38,9 @@ def points() -> pd.DataFrame:
     made = []
     for method in SYSTEMS:
         x = rng.normal(size=(6, 2))
-        made.append(pd.DataFrame({"task": "A->D", "method": method, "x": x[:, 0], "y": x[:, 1],
-                                  "domain": ["source"] * 4 + ["target"] * 2, "label": [0, 1, 2, 3, 0, 1]}))  # fmt: skip
+        points = {"task": "A->D", "method": method, "x": x[:, 0], "y": x[:, 1]}
+        sides = {"domain": ["source"] * 4 + ["target"] * 2, "label": [0, 1, 2, 3, 0, 1]}
+        made.append(pd.DataFrame(points | sides))
     return pd.concat(made, ignore_index=True)
 
 

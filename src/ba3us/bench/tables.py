@@ -200,7 +200,7 @@ def _settings(rows: pd.DataFrame) -> list[str]:
 
 def _fidelity(rows: pd.DataFrame) -> list[str]:
     named = rows.drop_duplicates("label")
-    kinds = [methods.get(name).info.fidelity for name in named["method"]]
+    kinds = [methods.get(name).info.losses for name in named["method"]]
     groups = named["label"].groupby(np.array(kinds))
     return ["Losses: " + "; ".join(f"{kind}: {', '.join(labels)}" for kind, labels in groups) + "."]
 
