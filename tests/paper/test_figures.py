@@ -35,12 +35,13 @@ def curves() -> pd.DataFrame:
 
 def points() -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    made = []
-    for method in SYSTEMS:
-        x = rng.normal(size=(6, 2))
-        made.append(pd.DataFrame({"task": "A->D", "method": method, "x": x[:, 0], "y": x[:, 1],
-                                  "domain": ["source"] * 4 + ["target"] * 2, "label": [0, 1, 2, 3, 0, 1]}))  # fmt: skip
-    return pd.concat(made, ignore_index=True)
+    rows = [
+        (m, d, c, *rng.normal(size=2))
+        for m in SYSTEMS
+        for d, n in (("source", 4), ("target", 2))
+        for c in range(n)
+    ]
+    return pd.DataFrame(rows, columns=["method", "domain", "label", "x", "y"]).assign(task="A->D")
 
 
 def check_files(paths, width: float, numbers: pd.DataFrame | None) -> None:

@@ -29,11 +29,12 @@ def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
     """
     _columns(table, "classes", "method", "seed", "accuracy")
     with style.canvas(style.COLUMN, 2.5) as figure:
-        axes = figure.add_subplot()
-        for method, look in style.looks(table["method"]).items():
+        axes, looks, numbers = figure.add_subplot(), style.looks(table["method"]), sorted(set(table["classes"]))
+        apart = 0.07 * np.diff(numbers).min(initial=numbers[-1])  # so that no bar hides another
+        for i, (method, look) in enumerate(looks.items()):
             by_count = table[table["method"] == method].groupby("classes")["accuracy"]
             axes.errorbar(
-                by_count.mean().index,
+                by_count.mean().index + apart * (i - (len(looks) - 1) / 2),
                 by_count.mean(),
                 yerr=by_count.std(ddof=0),
                 label=method,
@@ -43,7 +44,7 @@ def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
                 markeredgewidth=0.4,
                 **look._asdict(),
             )
-        axes.set(xlabel="target classes", ylabel="accuracy (%)", xticks=sorted(table["classes"].unique()))
+        axes.set(xlabel="target classes", ylabel="accuracy (%)", xticks=numbers)
         axes.grid(axis="y")
         style.legend_above(figure, axes)
         return style.save(figure, out, table)
@@ -141,7 +142,7 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
     _columns(points, "task", "method", "x", "y", "domain", "label")
     lines = optional_import("matplotlib.lines", "paper")
     grid = [list(dict.fromkeys(points[c])) for c in ("task", "method")]
-    dots = {"source": ("o", 3.0), "target": ("x", 6.0)}
+    dots = {"source": ("o", 2.5), "target": ("x", 4.5)}
     side = style.TEXT / max(4, len(grid[1]))
     with style.canvas(side * len(grid[1]), side * len(grid[0]) + 0.35) as figure:
         panels = figure.subplots(len(grid[0]), len(grid[1]), squeeze=False)
@@ -150,7 +151,7 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
             colours = _point_colours(of, by)
             for domain, (marker, size) in dots.items():
                 part = of[of["domain"] == domain]
-                thick = {"linewidths": 0 if marker == "o" else 0.6}
+                thick = {"linewidths": 0 if marker == "o" else 0.5}
                 axes.scatter(part["x"], part["y"], s=size, c=colours[part.index], marker=marker, **thick)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(True)
