@@ -70,6 +70,11 @@ def test_embedding(tmp_path, by):
     check_files(figures.embedding(points(), tmp_path / "e", by=by), style.TEXT / 4 * 2, points())
 
 
+def test_embedding_leaves_a_missing_panel_empty_and_takes_any_index(tmp_path):
+    both = pd.concat([points(), points().iloc[:6].assign(task="D->A")])
+    check_files(figures.embedding(both, tmp_path / "e"), style.TEXT / 2, both.reset_index(drop=True))
+
+
 @pytest.mark.parametrize("number", [3, 90])
 def test_class_weights(tmp_path, number):
     m = np.arange(number) / np.arange(number).sum()
@@ -116,7 +121,9 @@ def test_wrong_tables_are_one_sentence(tmp_path):
         figures.convergence(curves().drop(columns="selected"), tmp_path / "c")
     with pytest.raises(UserError, match="0 rows"):
         figures.accuracy_by_classes(by_classes().iloc[:0], tmp_path / "a")
-    with pytest.raises(UserError, match="BAA has 2 class weights for 3 names"):
+    with pytest.raises(UserError, match="true_mask has 1 values for 2 classes"):
+        figures.class_weights({"BAA": [0.5, 0.5]}, [True], ["a", "b"], tmp_path / "w")
+    with pytest.raises(UserError, match="BAA has 2 values for 3 classes"):
         figures.class_weights({"BAA": [0.5, 0.5]}, [True, False, False], ["a", "b", "c"], tmp_path / "w")
 
 

@@ -66,12 +66,9 @@ def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[st
     out : Path
         Without a suffix.
     """
-    table = pd.DataFrame({"class": list(names), "true": np.asarray(true_mask, dtype=bool)})
-    for title, m in weights.items():
-        require(
-            len(m) == len(names), f"{title} has {len(m)} class weights for {len(names)} names: give one each."
-        )
-        table[title] = np.asarray(m, dtype=float)
+    for title, m in {"true_mask": true_mask, **weights}.items():
+        require(len(m) == len(names), f"{title} has {len(m)} values for {len(names)} classes: give one each.")
+    table = pd.DataFrame({"class": list(names), "true": np.asarray(true_mask, dtype=bool), **weights})
     bars = _summed(table, list(weights))
     marks = (True, style.YELLOW, "////", "in the target"), (False, "#5A5A5A", "", "not in the target")
     width = style.COLUMN if len(bars) <= 12 else style.TEXT
@@ -136,11 +133,12 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
     """A grid of t-SNE panels (figure 5): rows are tasks, columns are systems.
 
     `points` has the columns task, method, x, y, domain ("source" or "target") and label (see
-    :func:`joint_tsne`). Colours tell the domains apart or, ``by="class"``, the target's classes, with the
-    source's other classes in grey; markers tell the domains apart in both.
+    :func:`joint_tsne`). Colours tell the domains apart or, ``by="class"``, the target's first 20 classes, with
+    all others in grey; markers tell the domains apart in both.
     """
     _columns(points, "task", "method", "x", "y", "domain", "label")
     lines = optional_import("matplotlib.lines", "paper")
+    points = points.reset_index(drop=True)
     grid = [list(dict.fromkeys(points[c])) for c in ("task", "method")]
     dots = {"source": ("o", 2.5), "target": ("x", 4.5)}
     side = style.TEXT / max(4, len(grid[1]))
@@ -212,11 +210,10 @@ def _point_colours(points: pd.DataFrame, by: str) -> pd.Series:
     """A colour per point: that of its domain, or of its class if the target holds it."""
     if by == "domain":
         return points["domain"].map({"source": style.SOURCE, "target": style.TARGET})
-    optional_import("matplotlib", "paper")
-    from matplotlib import colormaps, colors
-
+    turbo = optional_import("matplotlib", "paper").colormaps["turbo"]
+    to_hex = optional_import("matplotlib.colors", "paper").to_hex
     present = sorted(points.loc[points["domain"] == "target", "label"].unique())[:_MOST_COLOURS]
-    palette = [colors.to_hex(colormaps["turbo"](i)) for i in np.linspace(0.05, 0.95, max(2, len(present)))]
+    palette = [to_hex(turbo(share)) for share in np.linspace(0.05, 0.95, len(present))]
     return points["label"].map(dict(zip(present, palette))).fillna("#D8D8D8")
 
 
