@@ -35,13 +35,13 @@ def curves() -> pd.DataFrame:
 
 def points() -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    made = []
-    for method in SYSTEMS:
-        x = rng.normal(size=(6, 2))
-        points = {"task": "A->D", "method": method, "x": x[:, 0], "y": x[:, 1]}
-        sides = {"domain": ["source"] * 4 + ["target"] * 2, "label": [0, 1, 2, 3, 0, 1]}
-        made.append(pd.DataFrame(points | sides))
-    return pd.concat(made, ignore_index=True)
+    rows = [
+        (m, d, c, *rng.normal(size=2))
+        for m in SYSTEMS
+        for d, n in (("source", 4), ("target", 2))
+        for c in range(n)
+    ]
+    return pd.DataFrame(rows, columns=["method", "domain", "label", "x", "y"]).assign(task="A->D")
 
 
 def check_files(paths, width: float, numbers: pd.DataFrame | None) -> None:
@@ -68,6 +68,11 @@ def test_convergence(tmp_path):
 @pytest.mark.parametrize("by", ["domain", "class"])
 def test_embedding(tmp_path, by):
     check_files(figures.embedding(points(), tmp_path / "e", by=by), style.TEXT / 4 * 2, points())
+
+
+def test_embedding_leaves_a_missing_panel_empty_and_takes_any_index(tmp_path):
+    both = pd.concat([points(), points().iloc[:6].assign(task="D->A")])
+    check_files(figures.embedding(both, tmp_path / "e"), style.TEXT / 2, both.reset_index(drop=True))
 
 
 @pytest.mark.parametrize("number", [3, 90])
@@ -116,7 +121,9 @@ def test_wrong_tables_are_one_sentence(tmp_path):
         figures.convergence(curves().drop(columns="selected"), tmp_path / "c")
     with pytest.raises(UserError, match="0 rows"):
         figures.accuracy_by_classes(by_classes().iloc[:0], tmp_path / "a")
-    with pytest.raises(UserError, match="BAA has 2 class weights for 3 names"):
+    with pytest.raises(UserError, match="true_mask has 1 values for 2 classes"):
+        figures.class_weights({"BAA": [0.5, 0.5]}, [True], ["a", "b"], tmp_path / "w")
+    with pytest.raises(UserError, match="BAA has 2 values for 3 classes"):
         figures.class_weights({"BAA": [0.5, 0.5]}, [True, False, False], ["a", "b", "c"], tmp_path / "w")
 
 

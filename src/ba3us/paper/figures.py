@@ -29,11 +29,12 @@ def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
     """
     _columns(table, "classes", "method", "seed", "accuracy")
     with style.canvas(style.COLUMN, 2.5) as figure:
-        axes = figure.add_subplot()
-        for method, look in style.looks(table["method"]).items():
+        axes, looks, numbers = figure.add_subplot(), style.looks(table["method"]), sorted(set(table["classes"]))
+        apart = 0.07 * np.diff(numbers).min(initial=numbers[-1])  # so that no bar hides another
+        for i, (method, look) in enumerate(looks.items()):
             by_count = table[table["method"] == method].groupby("classes")["accuracy"]
             axes.errorbar(
-                by_count.mean().index,
+                by_count.mean().index + apart * (i - (len(looks) - 1) / 2),
                 by_count.mean(),
                 yerr=by_count.std(ddof=0),
                 label=method,
@@ -43,7 +44,7 @@ def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
                 markeredgewidth=0.4,
                 **look._asdict(),
             )
-        axes.set(xlabel="target classes", ylabel="accuracy (%)", xticks=sorted(table["classes"].unique()))
+        axes.set(xlabel="target classes", ylabel="accuracy (%)", xticks=numbers)
         axes.grid(axis="y")
         style.legend_above(figure, axes)
         return style.save(figure, out, table)
@@ -65,12 +66,9 @@ def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[st
     out : Path
         Without a suffix.
     """
-    table = pd.DataFrame({"class": list(names), "true": np.asarray(true_mask, dtype=bool)})
-    for title, m in weights.items():
-        require(
-            len(m) == len(names), f"{title} has {len(m)} class weights for {len(names)} names: give one each."
-        )
-        table[title] = np.asarray(m, dtype=float)
+    for title, m in {"true_mask": true_mask, **weights}.items():
+        require(len(m) == len(names), f"{title} has {len(m)} values for {len(names)} classes: give one each.")
+    table = pd.DataFrame({"class": list(names), "true": np.asarray(true_mask, dtype=bool), **weights})
     bars = _summed(table, list(weights))
     marks = (True, style.YELLOW, "////", "in the target"), (False, "#5A5A5A", "", "not in the target")
     width = style.COLUMN if len(bars) <= 12 else style.TEXT
@@ -135,13 +133,14 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
     """A grid of t-SNE panels (figure 5): rows are tasks, columns are systems.
 
     `points` has the columns task, method, x, y, domain ("source" or "target") and label (see
-    :func:`joint_tsne`). Colours tell the domains apart or, ``by="class"``, the target's classes, with the
-    source's other classes in grey; markers tell the domains apart in both.
+    :func:`joint_tsne`). Colours tell the domains apart or, ``by="class"``, the target's first 20 classes, with
+    all others in grey; markers tell the domains apart in both.
     """
     _columns(points, "task", "method", "x", "y", "domain", "label")
     lines = optional_import("matplotlib.lines", "paper")
+    points = points.reset_index(drop=True)
     grid = [list(dict.fromkeys(points[c])) for c in ("task", "method")]
-    dots = {"source": ("o", 3.0), "target": ("x", 6.0)}
+    dots = {"source": ("o", 2.5), "target": ("x", 4.5)}
     side = style.TEXT / max(4, len(grid[1]))
     with style.canvas(side * len(grid[1]), side * len(grid[0]) + 0.35) as figure:
         panels = figure.subplots(len(grid[0]), len(grid[1]), squeeze=False)
@@ -150,7 +149,7 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
             colours = _point_colours(of, by)
             for domain, (marker, size) in dots.items():
                 part = of[of["domain"] == domain]
-                thick = {"linewidths": 0 if marker == "o" else 0.6}
+                thick = {"linewidths": 0 if marker == "o" else 0.5}
                 axes.scatter(part["x"], part["y"], s=size, c=colours[part.index], marker=marker, **thick)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(True)
@@ -211,11 +210,10 @@ def _point_colours(points: pd.DataFrame, by: str) -> pd.Series:
     """A colour per point: that of its domain, or of its class if the target holds it."""
     if by == "domain":
         return points["domain"].map({"source": style.SOURCE, "target": style.TARGET})
-    optional_import("matplotlib", "paper")
-    from matplotlib import colormaps, colors
-
+    turbo = optional_import("matplotlib", "paper").colormaps["turbo"]
+    to_hex = optional_import("matplotlib.colors", "paper").to_hex
     present = sorted(points.loc[points["domain"] == "target", "label"].unique())[:_MOST_COLOURS]
-    palette = [colors.to_hex(colormaps["turbo"](i)) for i in np.linspace(0.05, 0.95, max(2, len(present)))]
+    palette = [to_hex(turbo(share)) for share in np.linspace(0.05, 0.95, len(present))]
     return points["label"].map(dict(zip(present, palette))).fillna("#D8D8D8")
 
 
