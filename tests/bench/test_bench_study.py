@@ -110,6 +110,7 @@ def test_tasks_variants_and_labels_are_chosen(tmp_path):
         ({"options": {"steps": "x"}}, "'steps' is 'x'"),
         ({"label": "{foo}"}, r"\['{foo}'\]: only {method}"),
         ({"label": "{"}, "only {method}"),
+        ({"label": "x", "methods": "dann,pada"}, "the same for 2 methods"),
         ({"tasks": "P->R"}, "no task 'P->R'"),
         ({"variants": "few"}, "no variant 'few'"),
         ({"selection": "entropi"}, "did you mean 'entropy'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -49,6 +50,19 @@ def test_means_spreads_and_averages():
     }
     assert texts(overview, "dann")["oracle"] == "75.00"
     assert "× source-only" not in overview.columns and "below" not in overview.columns
+
+
+def test_targets_of_a_task_are_averaged_and_paired_one_by_one():
+    parts = [rows_of("dann", {("x", 0): v}, variant=f"draw {i}") for i, v in enumerate((0.5, 0.7))]
+    better = [rows_of("pada", {("x", 0): 0.9}, variant=f"draw {i}") for i in range(2)]
+    by_task = tables(pd.DataFrame(list(chain(*parts, *better))), "T", ["entropy"])[1]
+    assert texts(by_task, "dann")["x"] == "60.0 ± 0.0" and by_task.rows[0][-1].near  # two pairs prove nothing
+    many = [
+        rows_of(m, {("x", 0): v}, variant=f"draw {i}")
+        for m, v in (("dann", 0.5), ("pada", 0.9))
+        for i in range(8)
+    ]
+    assert not tables(pd.DataFrame(list(chain(*many))), "T", ["entropy"])[1].rows[0][-1].near
 
 
 def test_costs_and_mistakes_stand_beside_source_only():

@@ -127,13 +127,17 @@ class Database:
 
     def table(self) -> pd.DataFrame:
         """A row per run, and for every rule columns ``accuracy:RULE``, ``absent:RULE`` and ``lost:RULE``."""
-        with self._named():
-            runs = pd.read_sql("SELECT * FROM runs", self._connection)
-            scores = pd.read_sql("SELECT * FROM scores", self._connection)
-        for rule in (LAST, *RULES, ORACLE):
-            part = scores[scores["rule"] == rule].drop(columns="rule").set_index("key")
-            runs = runs.join(part.add_suffix(f":{rule}"), on="key")
-        return runs
+        rules = (LAST, *RULES, ORACLE)
+        figures = [
+            f's{i}.{n} AS "{n}:{r}"' for i, r in enumerate(rules) for n in ("accuracy", "absent", "lost")
+        ]
+        joins = [
+            f"LEFT JOIN scores s{i} ON s{i}.key = runs.key AND s{i}.rule = '{r}'" for i, r in enumerate(rules)
+        ]
+        with self._named():  # joined by SQLite, which has both in the order of their keys
+            return pd.read_sql(
+                f"SELECT runs.*, {', '.join(figures)} FROM runs {' '.join(joins)}", self._connection
+            )
 
     def kept(self, key: str) -> Kept:
         """All of one finished run, with the labels of its target."""

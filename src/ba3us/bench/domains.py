@@ -14,6 +14,7 @@ from ba3us.bench.protocol import Protocol, Subset, Task
 from ba3us.data.digits import write_digits
 from ba3us.data.files import read_features
 from ba3us.data.images import read_images
+from ba3us.data.store import cache_folder
 from ba3us.errors import UserError, require
 
 PACKAGE = "package:"  # domains that come with installed packages
@@ -178,7 +179,7 @@ def _differences(protocol: Protocol, domains: dict[str, Domain]) -> list[str]:
 
 def _place(place: str, folder: Path) -> Path:
     if place.startswith(PACKAGE):
-        return write_digits(place.removeprefix(PACKAGE), folder)
+        return write_digits(place.removeprefix(PACKAGE), cache_folder() / "digits")
     return folder / place
 
 

@@ -90,6 +90,8 @@ def jobs(
     require(seeds >= 1, f"The number of seeds is {seeds}: it must be at least 1.")
     strange = re.findall(r"{.*?}|[{}]", label.replace("{method}", ""))
     require(not strange, f"The label {label!r} has {strange[:1]}: only {{method}} is replaced.")
+    alone = len(names) == 1 or "{method}" in label
+    require(alone, f"The label {label!r} is the same for {len(names)} methods: put {{method}} into it.")
     _check_used(names, given)
     made = []
     for data in datasets:

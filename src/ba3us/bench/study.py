@@ -117,7 +117,10 @@ def page(study: Study, made: Sequence[Table]) -> str:
 
 def _notes(protocol: Protocol, names: list[str], backbones: set[str | None]) -> list[str]:
     made = ", ".join(sorted(name for name in backbones if name))
-    said = [f"Features: frozen, {made}."] if made else ["Features: as in the files."]
+    meant = (
+        f" (the protocol's backbone is {protocol.backbone})" if protocol.backbone not in (None, made) else ""
+    )
+    said = [f"Features: frozen, {made or 'as in the files'}{meant}."]
     if tuned := tuned_with_labels(protocol, names):
         said.append(f"Published settings of single tasks tuned with target labels: {', '.join(tuned)}.")
     return said

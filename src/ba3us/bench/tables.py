@@ -18,7 +18,7 @@ LEVEL = 0.05  # a difference to the best with a larger p is called noise
 _UNIT = ["task", "variant", "seed"]
 _MARKS = (
     "Best bold, second best underlined. ≈: not told apart from the best average (Wilcoxon signed-rank test, "
-    f"two-sided, paired over tasks and seeds, p ≥ {LEVEL})."
+    f"two-sided, paired over tasks, targets and seeds, p ≥ {LEVEL})."
 )
 
 
@@ -88,11 +88,11 @@ def _overview(
 ) -> Table:
     rule = selection[0]
     columns: dict[str, list[Cell]] = {}
-    for each in (LAST, *selection, ORACLE):
-        average = 100 * _averages(rows, fine, each)[0]
-        marks = _marks(average) if each != ORACLE else [""] * len(average)
-        near = _near(fine, average, each) if each != ORACLE else [False] * len(average)
-        columns[each] = [Cell(_figure(v, 2), m, n) for v, m, n in zip(average, marks, near)]
+    for each, values in _by_unit(fine, [LAST, *selection, ORACLE]).items():
+        average = 100 * _averages(rows, values)[0]
+        plain = [("", False)] * len(average)
+        marks = plain if each == ORACLE else zip(_marks(average), _near(values, average))
+        columns[str(each)] = [Cell(_figure(v, 2), *mark) for v, mark in zip(average, marks)]
     columns |= {name: [Cell(text) for text in texts] for name, texts in _costs(rows, fine, rule).items()}
     labels = _labels(rows)
     cells = [[Cell(label), *(column[i] for column in columns.values())] for i, label in enumerate(labels)]
@@ -135,15 +135,17 @@ def _costs(rows: pd.DataFrame, fine: pd.DataFrame, rule: str) -> dict[str, list[
 def _by_task(
     rows: pd.DataFrame, fine: pd.DataFrame, title: str, rule: str, printed: str | None, said: list[str]
 ) -> Table:
-    labels, tasks = _labels(rows), list(dict.fromkeys(rows["task"]))
-    by_seed = fine.groupby(["label", "task", "seed"])[f"accuracy:{rule}"].mean() * 100
+    labels, tasks = _labels(rows), rows["task"].unique().tolist()
+    values = _by_unit(fine, [rule])[rule]
+    grouped = _over_variants(values).groupby(["task", "label"])
+    means, spreads = 100 * grouped.mean(), 100 * grouped.std(ddof=0)
     columns: dict[str, list[Cell]] = {}
     for task in tasks:
-        one = by_seed[by_seed.index.get_level_values("task") == task].groupby("label")
-        means, spreads = one.mean().reindex(labels), one.std(ddof=0).reindex(labels)
-        columns[task] = [Cell(_spread(m, s, 1), k) for m, s, k in zip(means, spreads, _marks(means))]
-    average, spread = (100 * values for values in _averages(rows, fine, rule))
-    figures = zip(average, spread, _marks(average), _near(fine, average, rule))
+        here = [(task, label) for label in labels]
+        mean, spread = means.reindex(here), spreads.reindex(here)
+        columns[task] = [Cell(_spread(m, s, 1), k) for m, s, k in zip(mean, spread, _marks(mean))]
+    average, spread = (100 * figure for figure in _averages(rows, values))
+    figures = zip(average, spread, _marks(average), _near(values, average))
     columns[paper.AVERAGE] = [Cell(_spread(m, s, 2), k, n) for m, s, k, n in figures]
     theirs = paper.printed(printed)
     names = rows.drop_duplicates("label").set_index("label")["method"]
@@ -159,10 +161,19 @@ def _by_task(
     return Table(title, ["method", *columns], cells, how + said)
 
 
-def _averages(rows: pd.DataFrame, fine: pd.DataFrame, rule: str) -> tuple[pd.Series, pd.Series]:
+def _by_unit(fine: pd.DataFrame, rules: list[str]) -> pd.DataFrame:
+    """Accuracies by label, task, variant and seed; a column per rule."""
+    found = fine.groupby(["label", *_UNIT])[[f"accuracy:{rule}" for rule in rules]].mean()
+    return found.set_axis(rules, axis=1)
+
+
+def _over_variants(values: pd.Series) -> pd.Series:
+    return values.groupby(["label", "task", "seed"]).mean()
+
+
+def _averages(rows: pd.DataFrame, values: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Mean over tasks and its spread over seeds, by label; NaN where a task has no finished run."""
-    labels, tasks = _labels(rows), rows["task"].nunique()
-    values = fine.groupby(["label", "task", "seed"])[f"accuracy:{rule}"].mean()
+    labels, tasks, values = _labels(rows), rows["task"].nunique(), _over_variants(values)
     by_task = values.groupby(["label", "task"]).mean().groupby("label")
     mean = by_task.mean().where(by_task.size() == tasks).reindex(labels)
     by_seed = values.groupby(["label", "seed"])
@@ -177,11 +188,11 @@ def _marks(values: pd.Series) -> list[str]:
     return [marks.get(round(v, 9), "") if len(values) > 1 else "" for v in values]
 
 
-def _near(fine: pd.DataFrame, average: pd.Series, rule: str) -> list[bool]:
+def _near(values: pd.Series, average: pd.Series) -> list[bool]:
     """Whether the difference to the label with the best average is within noise."""
     if average.notna().sum() < 2:
         return [False] * len(average)
-    table = fine.pivot_table(index=_UNIT, columns="label", values=f"accuracy:{rule}")
+    table = values.unstack("label")
     best = str(average.idxmax())
     return [
         label != best and not np.isnan(average[label]) and _alike(table, label, best) for label in average.index
@@ -206,7 +217,7 @@ def _fidelity(rows: pd.DataFrame) -> list[str]:
 
 
 def _labels(rows: pd.DataFrame) -> list[str]:
-    return list(dict.fromkeys(rows["label"]))
+    return rows["label"].unique().tolist()
 
 
 def _figure(value: float | None, digits: int) -> str:
