@@ -12,7 +12,7 @@ from torch import nn
 from ba3us import methods
 from ba3us.data import Source, Target
 from ba3us.nn import Network
-from ba3us.training import Hook, Result, RunConfig, Trainer
+from ba3us.training import Hook, Result, RunConfig, Trainer, seeded
 
 WIDTH, CLASSES = 6, 4
 SMALL: dict[str, Any] = {"steps": 8, "batch_size": 6, "refresh_every": 4, "bottleneck": 5}
@@ -75,8 +75,7 @@ def fit(
     """Network, method and loop over domains that a spec can't name."""
     entry, config = methods.get(method), config or RunConfig()
     settings = entry.config(**(options or {}))
-    with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
+    with seeded(config.seed):
         body, width = backbone or nn.Identity(), backbone_dim or source.shape[0]
         network = Network(body, width, source.num_classes, entry.method.head(settings), classifier)
         built = entry.create(network, settings)

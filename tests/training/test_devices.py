@@ -184,7 +184,7 @@ def command(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     small = {"batch_size": 8, "bottleneck": 5, "discriminator_hidden": 7, "refresh_every": 3}
     sets = [part for name, value in small.items() for part in ("--set", f"{name}={value}")]
-    adapt = ["-m", "ba3us.cli", "adapt", str(tmp_path / "s"), str(tmp_path / "t"), "--backbone", "test_resnet"]
+    adapt = ["-m", "ba3us", "adapt", str(tmp_path / "s"), str(tmp_path / "t"), "--backbone", "test_resnet"]
     adapt += ["--weights", str(tmp_path / "w.safetensors"), "--size", "32", "--train", "all", "--json"]
     return [*adapt, "--accelerator", "cpu", "--steps", "60", *sets, "--out"]
 
@@ -206,14 +206,14 @@ def test_a_run_under_torchrun_that_is_killed_goes_on(command, tmp_path):
 
     out = tmp_path / "killed"
     process = subprocess.Popen([*command, str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while process.poll() is None and not list(tmp_path.glob(".killed.*.state")):
+    while process.poll() is None and not (out / "checkpoints" / "state.ckpt").exists():
         time.sleep(0.02)
     kill(process)
-    assert list(tmp_path.glob(".killed.*.state")) and not out.exists()
+    assert [path.name for path in out.iterdir()] == ["checkpoints"]
 
     resumed = subprocess.run([*command, str(out), "--resume"], capture_output=True, text=True, check=True)
     assert json.loads(resumed.stdout)["resumed"] is True
-    assert not list(tmp_path.glob(".killed.*"))
+    assert not (out / "checkpoints").exists()
     for name in ("model.safetensors", "history.csv", "predictions.csv", "presence.csv"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 

@@ -112,7 +112,7 @@ def test_a_checkpoint_of_another_rule_is_a_sentence(tmp_path):
     source, target, _ = blobs()
     config = RunConfig(threads=1, checkpoint=tmp_path / "c.pt")
     trainer(run=config, rule="density").fit(source, target)
-    with pytest.raises(UserError, match=r"selects by 'density', this run by 'entropy': give the same"):
+    with pytest.raises(UserError, match=r"is of another run \(other data, .*rule.*\): give the same"):
         trainer(run=config).resume(tmp_path / "c.pt")
     trainer(run=config, rule="density").resume(tmp_path / "c.pt")
 

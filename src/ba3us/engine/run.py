@@ -167,8 +167,8 @@ def train(
         seed=spec.seed,
         threads=spec.threads,
         accelerator=spec.device,
-        devices=spec.devices,
-        nodes=spec.nodes,
+        devices=spec.devices if team.size == 1 else None,  # else they have been started
+        nodes=spec.nodes if team.size == 1 else None,
         precision=PRECISIONS[spec.precision],
         predict_batch=1024 if len(source.shape) == 1 else 32 if on_cpu else 256,
         checkpoint=state,
