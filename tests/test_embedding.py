@@ -167,7 +167,10 @@ def test_file_and_summary(folder, tmp_path, backbone):
     assert content.features.shape == (9, 6) and content.class_names == ["bike", "mug"]
     assert content.origin == ("means", backbone.digest)
     with open(summary["skipped_file"], newline="") as file:
-        assert list(csv.reader(file)) == [["path", "reason"], ["mug/3.png", "the file is empty"]]
+        assert list(csv.reader(file)) == [
+            ["domain", "path", "reason"],
+            ["images", "mug/3.png", "the file is empty"],
+        ]
     (folder / "mug" / "3.png").unlink()
     again = embed_to_file(folder, tmp_path / "f.npz", backbone="means", labelled=False)
     assert again["skipped_file"] is None and not (tmp_path / "f.skipped.csv").exists()

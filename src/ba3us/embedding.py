@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from ba3us.data.files import FeatureSet, check_writable, write_features
 from ba3us.data.frozen_domain import FrozenTarget
 from ba3us.data.image_domain import ImageTarget, Pixels
 from ba3us.data.images import ImageList, Skipped, read_class_names, read_images
+from ba3us.engine.folder import write_skipped
 from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone
 
 
@@ -100,7 +100,7 @@ def embed_to_file(
     result = embed(images, network, **options)
     seconds = time.perf_counter() - start
     write_features(out, result.content)
-    listing = _write_skipped(out.with_suffix(".skipped.csv"), result.skipped)
+    listing = write_skipped(out.with_suffix(".skipped.csv"), {"images": result.skipped})
     count, width = result.content.features.shape
     return {
         "file": str(out),
@@ -113,15 +113,3 @@ def embed_to_file(
         "seconds": round(seconds, 3),
         "images_per_second": round(count / seconds, 2),
     }
-
-
-def _write_skipped(path: Path, skipped: list[Skipped]) -> str | None:
-    """List what was left out; without any, take away an older run's list."""
-    if not skipped:
-        path.unlink(missing_ok=True)
-        return None
-    with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        rows = csv.writer(file)
-        rows.writerow(["path", "reason"])
-        rows.writerows((item.path, item.reason) for item in skipped)
-    return str(path)

@@ -9,7 +9,7 @@ from ba3us.errors import UserError
 
 BAD = [
     ("hafn", "norm_weight", -0.1, "0 or more"),
-    ("hafn", "source_steps", 2000, "from 0 to 1999"),
+    ("hafn", "source_steps", 1000, "from 0 to 999"),
     ("safn+ent", "entropy_weight", -1, "0 or more"),
     ("safn", "dropout", 1.0, r"in \[0, 1\)"),
     ("mcc", "temperature", 0, "above 0"),

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ba3us.data.decoding import UnreadableError, decode, map_in_order, quiet_pillow
 from ba3us.data.images import ImageList, Skipped
 from ba3us.data.store import KEY_BYTES, Store, cache_folder
 from ba3us.errors import UserError, require
+from ba3us.progress import bar
 
 _GIGABYTE = 10**9
 DEFAULT_GIGABYTES = 10.0
@@ -136,9 +135,8 @@ def open_images(
     keys = [identity(images.file(row), side) for row in range(len(images))]
     store = Store(cache_folder() / "pixels", (side, side, 3), np.uint8, budget, keys)
     reasons: dict[int, str] = {}
-    with bar(title, progress) as shown:
-        task = shown.add_task("", total=len(images))
-        _decode_missing(images, keys, store, workers, reasons, lambda at: shown.update(task, completed=at))
+    with bar(title, len(images), progress) as shown:
+        _decode_missing(images, keys, store, workers, reasons, shown.update)
     skipped = images.skipped + [Skipped(images.paths[row], reason) for row, reason in sorted(reasons.items())]
     kept = [row for row in range(len(images)) if row not in reasons]
     if not kept:
@@ -174,6 +172,7 @@ def _decode_missing(
                 rows, at = store.missing(keys, at, unseen=full)
                 good, squares = [], []
                 for row, outcome in zip(rows, map_in_order(attempt, rows, workers)):
+                    advance(row)
                     if isinstance(outcome, str):
                         reasons[row] = outcome
                     elif not keys[row]:
@@ -201,12 +200,6 @@ def _rows_of(images: ImageList, rows: list[int], skipped: list[Skipped]) -> Imag
     labels = None if images.labels is None else images.labels[rows]
     paths = [images.paths[row] for row in rows]
     return dataclasses.replace(images, paths=paths, labels=labels, skipped=skipped)
-
-
-def bar(title: str, show: bool) -> Progress:
-    """A progress bar on the standard error."""
-    columns = (TextColumn(title, markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not show)
 
 
 def budget_of(cache_gb: float) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ba3us.data.cache import DEFAULT_GIGABYTES, bar, budget_of, cores, worker_count
+from ba3us.data.cache import DEFAULT_GIGABYTES, budget_of, cores, worker_count
 from ba3us.data.decoding import map_in_order
 from ba3us.data.domain import Source, Target
 from ba3us.data.image_domain import CENTRE, ImageSource, ImageTarget
@@ -20,6 +20,7 @@ from ba3us.data.store import KEY_BYTES, Store, cache_folder
 from ba3us.errors import require
 from ba3us.nn.backbones import state_hash
 from ba3us.nn.inference import for_inference
+from ba3us.progress import bar
 
 ACTIVATIONS = ("float16", "float32")
 PRECISIONS = ("float32", "bfloat16")
@@ -133,12 +134,11 @@ class FrozenTarget(Target):
     def centres(self) -> np.ndarray:
         """What the front says of the centre of every image, in memory, float32 [n, …]."""
         whole = np.empty((len(self), *self.shape), dtype=np.float32)
-        with bar(self._title, self._progress and not self._complete) as shown:
-            task = shown.add_task("", total=len(self))
+        with bar(self._title, len(self), self._progress and not self._complete) as shown:
             for start in range(0, len(self), _AT_ONCE):
                 part = slice(start, min(start + _AT_ONCE, len(self)))
                 whole[part] = self.batch(part).cpu()
-                shown.update(task, completed=part.stop)
+                shown.update(part.stop)
         return whole
 
     def expect(self, indices: Any) -> None:
@@ -174,8 +174,7 @@ class FrozenTarget(Target):
     def _fill(self, keys: list[bytes], views: int) -> None:
         """Compute what is not kept yet, a shard at a time, as far as the budget goes."""
         at = 0
-        with bar(self._title, self._progress) as shown:
-            task = shown.add_task("", total=len(keys))
+        with bar(self._title, len(keys), self._progress) as shown:
             while at < len(keys):
                 with self._store.locked():
                     missing, at = self._store.missing(keys, at)
@@ -184,10 +183,10 @@ class FrozenTarget(Target):
                     positions, made = np.array(missing, dtype=np.int64), []
                     for part in self._made(positions // views, positions % views + CENTRE):
                         made.append(part)
-                        shown.advance(task, len(part))
+                        shown.update(missing[min(len(made) * self._batch_size, len(missing)) - 1])
                     if made:
                         self._store.add([keys[p] for p in missing], np.concatenate(made))
-                shown.update(task, completed=at)
+                shown.update(at)
 
     def _made(self, rows: np.ndarray, views: np.ndarray) -> Iterator[np.ndarray]:
         """Activations as they are stored, batch by batch, in order."""

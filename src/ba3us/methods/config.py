@@ -43,7 +43,7 @@ class MethodConfig:
 
     unused: ClassVar[tuple[str, ...]] = ()  # what this method makes no use of: only the default will do
 
-    steps: Whole = 2000
+    steps: Whole = 1000
     warmup_steps: Whole = 0
     batch_size: Size = 36
     learning_rate: NonNegative = 0.01
