@@ -50,9 +50,12 @@ def command_lines(text: str) -> Iterator[str]:
 
 
 def wrong_words(line: str) -> list[str]:
-    """Words of a command line that `ba3us` would not know; none if it is another program's."""
+    """Words of a command line that `ba3us` or a benchmark would not know; none if it is another program's."""
     if module := re.search(r"-m (ba3us\.\S+)", line):
         return [module[1]]
+    if script := re.match(r"python (benchmarks/\w+\.py)(.*)", line):
+        text = (ROOT / script[1]).read_text(encoding="utf-8") if (ROOT / script[1]).is_file() else ""
+        return [word for word in ["argparse", *re.findall(r"--[\w-]+", script[2])] if word not in text]
     start = STARTED.match(line)
     words = shlex.split(line[start.end() :], comments=True) if start else []
     if not words or words[0].startswith("-"):
@@ -84,5 +87,6 @@ def test_wrong_pages_are_noticed(tmp_path):
     assert [wrong_words(line) for line in command_lines(block)] == [["--gone"], ["fly"]]
     launched = 'fabric run --devices 4 "$(which ba3us)" adapt a b --gone'
     assert wrong_words("python -m ba3us.cli adapt a b") == ["ba3us.cli"]
-    assert wrong_words("python benchmarks/x.py --methods ba3us --gone") == []
+    assert wrong_words("python benchmarks/step.py --parts --methods ba3us --gone 1") == ["--methods", "--gone"]
+    assert wrong_words("python benchmarks/gone.py") == ["argparse"]
     assert wrong_words(launched) == wrong_words("torchrun --x 4 -m ba3us adapt a b --gone") == ["--gone"]
