@@ -21,9 +21,7 @@ import time
 from multiprocessing import Process, Queue
 from pathlib import Path
 
-import torch
-
-from ba3us.nn.backbones import create_backbone
+from image_step import random_weights  # beside this file
 
 
 def link(photos: list[Path], count: int, folder: Path) -> None:
@@ -49,20 +47,12 @@ def _adapt(command: list[str], answers: Queue) -> None:
 
 def adapt(folder: Path, train: str, args: argparse.Namespace) -> tuple[float, float]:
     """Peak memory in GB and seconds of one run, in a grandchild so that peaks do not mix."""
-    command = [sys.executable, "-m", "ba3us.cli", "adapt", str(folder / "source"), str(folder / "target")]
+    command = [sys.executable, "-m", "ba3us", "adapt", str(folder / "source"), str(folder / "target")]
     command += ["--train", train, "--size", str(args.size), "--views", str(args.views), "--json"]
-    command += [
-        "--steps",
-        str(args.steps),
-        "--cache-gb",
-        str(args.cache_gb),
-        "--out",
-        str(folder / f"run-{train}"),
-    ]
+    command += ["--steps", str(args.steps), "--cache-gb", str(args.cache_gb)]
+    command += ["--out", str(folder / f"run-{train}")]
     if args.backbone:
-        weights = folder / "random.pth"
-        torch.save(create_backbone(args.backbone, pretrained=False).module.state_dict(), weights)
-        command += ["--backbone", args.backbone, "--weights", str(weights)]
+        command += ["--backbone", args.backbone, "--weights", random_weights(args.backbone, folder)]
     answers: Queue = Queue()
     child = Process(target=_adapt, args=(command, answers))
     child.start()

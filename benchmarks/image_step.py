@@ -54,6 +54,13 @@ def build(batch: int) -> tuple[Network, nn.Module, tuple[float, ...], tuple[floa
     return network, entry.create(network, config), backbone.mean, backbone.std
 
 
+def random_weights(name: str, folder: Path) -> str:
+    """A file with weights for a backbone."""
+    path = folder / "random.pth"
+    torch.save(create_backbone(name, pretrained=False).module.state_dict(), path)
+    return str(path)
+
+
 class Clock(Hook):
     """Seconds of every update."""
 

@@ -174,7 +174,7 @@ def main() -> None:
         ("`tail`, forward and backward", f"{training(parts.tail, middle, seconds):.1f} ms"),
         ("decoded square", f"{SIDE * SIDE * 3:,} bytes"),
         ("kept activation of `tail`, float16, per view", f"{2 * middle[0].numel():,} bytes"),
-        ("kept activation of `head`, float16, per view", f"{2 * vector[0].numel():,} bytes"),
+        ("kept vector of `head`, float32, per view", f"{4 * vector[0].numel():,} bytes"),
         ("index of the cache, in memory, per square or view", f"{index_bytes():.0f} bytes"),
         ("held between forward and backward, `all`, float32", f"{saved_bytes(whole, x) / 1e6:.1f} MB"),
         (

@@ -21,8 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from ba3us import PartialAdapter
-from ba3us.data import Source, Target
-from ba3us.training import Hook, RunConfig, fit
+from ba3us.engine import Spec, train
+from ba3us.engine.opening import OpenedArrays
+from ba3us.engine.samples import Arrays
+from ba3us.training import Hook
 
 DIM, CLASSES, PRESENT, TARGET_ROWS, SMALL_ROWS, CHUNK = 1024, 100, 20, 2000, 10_000, 2000
 
@@ -83,10 +85,10 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def step_time(source: Source, target: Target, steps: int) -> tuple[float, float]:
+def step_time(source: np.ndarray, labels: np.ndarray, target: np.ndarray, steps: int) -> tuple[float, float]:
     """Median milliseconds of an update: on the clock, of CPU."""
-    clock = Clock()
-    fit("ba3us", source, target, options={"steps": steps}, config=RunConfig(threads=1), hooks=[clock])
+    clock, opened = Clock(), OpenedArrays(Arrays((DIM,)), source, labels, target, list(range(CLASSES)))
+    train(Spec(options={"steps": steps}, threads=1), opened, hooks=[clock])
     return clock.medians()
 
 
@@ -121,14 +123,12 @@ def measure(path: Path, rows: int, steps: int, rounds: int) -> str:
     predict_seconds, predict_peak = time.perf_counter() - start, peak()
     agreement = 100 * float(np.mean(predicted == labels))
 
-    domains = Source(small, labels[:SMALL_ROWS], num_classes=CLASSES), Source(x, labels, num_classes=CLASSES)
-    unlabelled = Target(target)
     times: dict[str, list[tuple[float, float]]] = {"small": [], "large": [], "cold": []}
     for _ in range(rounds):
-        times["small"].append(step_time(domains[0], unlabelled, steps))
-        times["large"].append(step_time(domains[1], unlabelled, steps))
+        times["small"].append(step_time(small, labels[:SMALL_ROWS], target, steps))
+        times["large"].append(step_time(x, labels, target, steps))
         forget(path)
-        times["cold"].append(step_time(domains[1], unlabelled, steps))
+        times["cold"].append(step_time(x, labels, target, steps))
     median = {name: [statistics.median(values) for values in zip(*found)] for name, found in times.items()}
     names = {
         "small": f"{SMALL_ROWS:,} rows in memory",

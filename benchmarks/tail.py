@@ -17,32 +17,37 @@ import time
 from pathlib import Path
 
 import torch
-from ba3us.image_runs import ImageOptions, opening
-from ba3us.image_runs.plan import Plan
-from image_step import Clock  # beside this file
+from image_step import Clock, random_weights  # beside this file
 
-from ba3us import methods
 from ba3us.cli.memory import keep_memory
-from ba3us.nn.backbones import create_backbone
+from ba3us.engine import Spec
+from ba3us.engine.build import Blueprint
+from ba3us.engine.opening import open_spec
+from ba3us.nn.backbones import OFFLINE
 from ba3us.training import RunConfig, Trainer
 
 
 class Ready:
     """Network, method and domains of one depth of training, ready to run."""
 
-    def __init__(self, train: str, args: argparse.Namespace) -> None:
-        random = args.backbone != "efficientnet_lite0"  # weights do not matter for time
-        chosen = ImageOptions(backbone=args.backbone, train=train, views=args.views, cache_gb=20)
-        config = methods.get("ba3us").config(steps=10**9, refresh_every=10**9)
-        plan = Plan(config, "ba3us", 0, None, chosen)
-        backbone = create_backbone(args.backbone, pretrained=not random)
-        found = opening.open_source(opening.list_source(args.source, None, None), 256, chosen, False)
-        given = opening.open_target(opening.list_target(args.target, None), 256, chosen, False)
-        self.images = len(found.pixels) + len(given.pixels)
-        blueprint = plan.blueprint(backbone, len(found.class_names))
-        front, self.step = blueprint.assemble(backbone, check=False)
+    def __init__(self, train: str, args: argparse.Namespace, weights: str | None) -> None:
+        spec = Spec(
+            source=str(args.source),
+            target=str(args.target),
+            options={"steps": 10**9, "refresh_every": 10**9},
+            backbone=args.backbone,
+            weights=weights,
+            train=train,
+            views=args.views,
+            size=args.size,
+            cache_gb=20.0,
+        )
+        opened = open_spec(spec)
+        self.images = sum(opened.rows)
+        blueprint = Blueprint.of(spec.method, spec.resolved(), opened.classes, opened.samples)
+        front, self.step = blueprint.build(opened.backbone)
         start = time.perf_counter()
-        self.domains = plan.domains(blueprint, found, given, front, False)
+        self.domains = opened.domains(front, spec, show=False)
         self.once = time.perf_counter() - start
 
     def times(self, steps: int) -> list[float]:
@@ -60,7 +65,9 @@ def measure(args: argparse.Namespace) -> str:
     keep_memory()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["BA3US_CACHE"] = folder
-        ready = {train: Ready(train, args) for train in ("tail", "all")}
+        # weights do not matter for time
+        weights = None if args.backbone == OFFLINE else random_weights(args.backbone, Path(folder))
+        ready = {train: Ready(train, args, weights) for train in ("tail", "all")}
         seconds: dict[str, list[float]] = {train: [] for train in ready}
         for _ in range(args.rounds):
             for train, steps in (("tail", 5), ("all", 1)):
@@ -68,7 +75,7 @@ def measure(args: argparse.Namespace) -> str:
     best = {train: min(values) for train, values in seconds.items()}
     tail, seen = ready["tail"], ready["tail"].images * (args.views + 1)
     command = f"python benchmarks/tail.py {args.source.name} {args.target.name} --backbone {args.backbone}"
-    command += f" --views {args.views} --rounds {args.rounds}"
+    command += f" --views {args.views} --rounds {args.rounds}" + (f" --size {args.size}" if args.size else "")
     return f"""## {args.backbone}
 
     {command}
@@ -88,7 +95,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--backbone", default=OFFLINE)
+    parser.add_argument("--size", type=int, help="side of the crops, instead of the backbone's own")
     parser.add_argument("--views", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", type=Path)

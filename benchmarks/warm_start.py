@@ -4,10 +4,10 @@
 
 Every system is trained with and without a warm start of source-only updates, with class weights believed at
 once (as published) or in proportion to progress (our default), and with or without entropy minimisation
-(α = 0.1 as published, or 0). For each run the least class
-weight that any *present* class had after the first quarter of the refreshes is written down, in units of the
-uniform weight: where it is near 0, the class was cut off from the source cross-entropy. That column, like the
-accuracies, uses target labels afterwards, for the diagnosis only.
+(α = 0.1 as published, or 0). For each run the least class weight that any *present* class had in the first
+quarter of the refreshes is written down, in units of the uniform weight: where it is near 0, the class was cut
+off from the source cross-entropy. That column, like the accuracies, uses target labels afterwards, for the
+diagnosis only.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from tables import markdown  # beside this file
 
-from ba3us import demo
-from ba3us.bench import markdown
 from ba3us.data.digits import PRESENT, mnist_to_digits
-from ba3us.selection import accuracies, selected_accuracy
+from ba3us.demo.run import OPTIONS, SYSTEMS, trained
+from ba3us.selection import selected_accuracy
 
-SYSTEMS = ("source-only", "e-dann", "ba3us")
-TOTAL = demo.OPTIONS["steps"] + demo.OPTIONS["warmup_steps"]
+COLUMNS = ["system", "warm start", "class weights", "α"]
+MEASURED = ["accuracy", "worst seed", "below source-only", "least weight"]
 
 
-def measure(job: tuple[str, int, str, float, int]) -> dict[str, Any]:
-    name, warmup, trust, alpha, seed = job
+def measure(job: tuple[str, int, str, float, int, int]) -> dict[str, Any]:
+    name, warmup, trust, alpha, seed, total = job
     torch.set_num_threads(1)
-    labels = mnist_to_digits()[2]
-    options: dict[str, Any] = {"warmup_steps": warmup, "steps": TOTAL - warmup}
+    labels = mnist_to_digits()[3]
+    options: dict[str, Any] = {"warmup_steps": warmup, "steps": total - warmup}
     if name != "source-only":
         options |= {"trust": trust, "alpha": alpha}
-    result = demo.train(name, seed, options)
+    result = trained(name, seed, options)
     shares = np.stack([e.mean_probabilities for e in result.evaluations if e.candidate])
     early = shares[: max(1, len(shares) // 4), list(PRESENT)].min() * shares.shape[1]
     return {
@@ -48,7 +48,6 @@ def measure(job: tuple[str, int, str, float, int]) -> dict[str, Any]:
         "α": "–" if name == "source-only" else str(alpha),
         "seed": seed,
         "accuracy": 100 * selected_accuracy(result, labels),
-        "last": 100 * float(accuracies(result.evaluations, labels)["accuracy"].iloc[-1]),
         "early least weight": float(early),
     }
 
@@ -56,20 +55,25 @@ def measure(job: tuple[str, int, str, float, int]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=OPTIONS["steps"], help="updates after the warm start")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    warm = demo.OPTIONS["warmup_steps"]
+    warm = OPTIONS["warmup_steps"]
+    total = warm + args.steps
     settings = [(w, t, 0.1) for w in (0, warm) for t in ("full", "progress")] + [(warm, "progress", 0.0)]
-    jobs = [("source-only", warm, "full", 0.0, s) for s in range(args.seeds)]
+    jobs = [("source-only", warm, "full", 0.0, s, total) for s in range(args.seeds)]
     jobs += [
-        (name, *setting, seed) for name in SYSTEMS[1:] for setting in settings for seed in range(args.seeds)
+        (name, *setting, seed, total)
+        for name in SYSTEMS[1:]
+        for setting in settings
+        for seed in range(args.seeds)
     ]
     with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
         rows = pd.DataFrame(list(pool.map(measure, jobs)))
     baseline = rows[rows["system"] == "source-only"].set_index("seed")["accuracy"]
     lines = []
-    for key, part in rows.groupby(["system", "warm start", "class weights", "α"], sort=False):
+    for key, part in rows.groupby(COLUMNS, sort=False):
         below = int((part["accuracy"].to_numpy() < baseline[part["seed"]].to_numpy()).sum())
         lines.append(
             [
@@ -80,21 +84,11 @@ def main() -> None:
                 f"{part['early least weight'].mean():.2f}",
             ]
         )
-    columns = [
-        "system",
-        "warm start",
-        "class weights",
-        "accuracy",
-        "worst seed",
-        "below source-only",
-        "least weight",
-    ]
-    table = pd.DataFrame(lines, columns=columns).set_index("system")
-    text = markdown(table)
+    text = markdown(pd.DataFrame(lines, columns=[*COLUMNS, *MEASURED]))
     print(text)
     if args.out:
         note = (
-            f"`python benchmarks/warm_start.py --seeds {args.seeds}`; {TOTAL} updates in all for every system."
+            f"`python benchmarks/warm_start.py --seeds {args.seeds}`; {total} updates in all for every system."
         )
         args.out.write_text(f"# Warm start and trust in class weights\n\n{note}\n\n{text}\n", encoding="utf-8")
 
