@@ -220,6 +220,12 @@ def test_a_run_repeats_from_its_own_spec(data, monkeypatch):
     assert same_files(data / "a", data / "b")
 
 
+def test_a_function_that_selects_is_refused_before_the_work(data, monkeypatch):
+    monkeypatch.setattr("ba3us.engine.run.Trainer.fit", raising(AssertionError))
+    with pytest.raises(UserError, match="can't be written to a file"):
+        run(data / "s.npz", data / "t.npz", data / "run", selection=lambda outputs: 0.0)
+
+
 def test_a_loaded_run_is_the_run(data):
     done = run(data / "s.npz", data / "t.npz", data / "run")
     again = Run.load(data / "run")

@@ -224,6 +224,7 @@ def adapt(
     `resume` it goes on from there, to the same end. A training that fails leaves nothing.
     """
     out, team = Path(out), Team.current()
+    spec.written()  # say now if it can't be
     if team.first:
         files.check_free(out, overwrite, resume)
     opened = opening.open_spec(spec, show)
