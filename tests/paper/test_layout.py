@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from ba3us.errors import UserError
 from ba3us.paper import layout
 
 image = pytest.importorskip("PIL.Image", reason="the extra `vision` is not installed")
-PROTOCOLS = Path(__file__).parents[4] / "shared" / "paper" / "protocols.json"
 DATASETS = {"office31": "Office31", "office-home": "Office-Home"}
 
 
@@ -32,10 +30,9 @@ def only(monkeypatch):
     return restrict
 
 
-@pytest.mark.skipif(not PROTOCOLS.exists(), reason="the paper's protocols are not on this machine")
 @pytest.mark.parametrize(("protocol", "dataset"), DATASETS.items())
-def test_counts_are_the_protocols(protocol, dataset):
-    wanted = json.loads(PROTOCOLS.read_text())[dataset]
+def test_counts_are_the_protocols(shared, protocol, dataset):
+    wanted = json.loads((shared / "paper" / "protocols.json").read_text())[dataset]
     for domain in wanted["domains"].values():
         found = layout.counts(protocol)[domain["list_name"]]
         assert list(found) == wanted["classes"] and list(found.values()) == domain["images_per_class"]

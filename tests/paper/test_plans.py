@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -12,13 +10,11 @@ from ba3us.errors import UserError
 from ba3us.methods.published import TASKS
 from ba3us.paper import PLANS, figures, plan
 
-PRINTED = Path(__file__).parents[4] / "shared" / "paper" / "paper_results.csv"
 PARTS = [(p.name, part) for p in PLANS.values() for part in p.parts]
 
 
-@pytest.mark.skipif(not PRINTED.exists(), reason="the paper's numbers are not on this machine")
-def test_every_printed_number_has_a_row_and_every_row_a_number():
-    printed = pd.read_csv(PRINTED)
+def test_every_printed_number_has_a_row_and_every_row_a_number(shared):
+    printed = pd.read_csv(shared / "paper" / "paper_results.csv")
     columns = ["table", "dataset", "setting", "backbone", "method"]
     wanted = {tuple(row) for row in printed[columns].itertuples(index=False)}
     planned = [
