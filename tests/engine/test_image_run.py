@@ -153,6 +153,23 @@ def test_list_files(photos, weights):
     assert mixed["target_rows"] == 5 and mixed["classes"][0]["class"] == "blue"
 
 
+def test_predicting_a_list_file_from_its_root(photos, weights):
+    run(photos, weights, train="head")
+    (photos / "lists").mkdir()
+    (photos / "lists" / "t.txt").write_text("\n".join(f"t/heap{i % 2}/{i}.png" for i in range(5)))
+    done = command(
+        "predict", photos / "run", photos / "lists" / "t.txt", "--root", photos, "--csv", photos / "out.csv"
+    )
+    assert done.exit_code == 0 and len(table(photos / "out.csv")) == 5
+
+
+def test_no_file_is_kept_where_caches_may_hold_nothing(photos, weights):
+    run(photos, weights, cache_gb=0.0)
+    assert not any(path.is_file() for path in (photos / "cache").rglob("*"))
+    run(photos, weights, out="kept")
+    assert any(path.is_file() for path in (photos / "cache").rglob("*"))
+
+
 def test_the_same_run_twice(photos, weights):
     for out in ("a", "b"):
         run(photos, weights, out=out)

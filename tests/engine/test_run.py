@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 from arrays_toys import FAST, NAMES, clouds
@@ -204,6 +205,31 @@ def test_only_the_very_same_run_is_resumed(data, other):
         run(**fields | changed, resume=True)
     assert [p.name for p in (data / "run").iterdir()] == ["checkpoints"]  # still there for the right one
     run(**fields, resume=True)
+
+
+def test_other_threads_of_torch_are_another_run(data, monkeypatch):
+    fields = {"source": data / "s.npz", "target": data / "t.npz", "out": data / "run", "threads": None}
+    with pytest.raises(KeyboardInterrupt):
+        run(**fields, hooks=[Stop(14, KeyboardInterrupt())])
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    with pytest.raises(UserError, match="of another run"):
+        run(**fields, resume=True)
+
+
+class Look(Hook):
+    """Remembers what training starts from."""
+
+    def on_start(self, trainer):
+        self.seed, self.rule = trainer.config.seed, trainer.rule.name
+        self.weights = trainer.module.network.classifier.weight.detach().clone()
+
+
+def test_seed_and_selection_reach_training(data):
+    one, other = Look(), Look()
+    run(data / "s.npz", data / "t.npz", data / "one", seed=5, selection="last", hooks=[one])
+    run(data / "s.npz", data / "t.npz", data / "other", seed=6, hooks=[other])
+    assert (one.seed, one.rule, other.seed, other.rule) == (5, "last", 6, "entropy")
+    assert not torch.equal(one.weights, other.weights)
 
 
 def test_a_training_that_fails_in_the_middle_leaves_nothing(data):

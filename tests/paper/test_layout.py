@@ -31,8 +31,8 @@ def only(monkeypatch):
 
 
 @pytest.mark.parametrize(("protocol", "dataset"), DATASETS.items())
-def test_counts_are_the_protocols(protocol, dataset, reference):
-    wanted = json.loads(reference("protocols.json").read_text())[dataset]
+def test_counts_are_the_protocols(shared, protocol, dataset):
+    wanted = json.loads((shared / "paper" / "protocols.json").read_text())[dataset]
     for domain in wanted["domains"].values():
         found = layout.counts(protocol)[domain["list_name"]]
         assert list(found) == wanted["classes"] and list(found.values()) == domain["images_per_class"]

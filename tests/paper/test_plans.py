@@ -13,8 +13,8 @@ from ba3us.paper import PLANS, figures, plan
 PARTS = [(p.name, part) for p in PLANS.values() for part in p.parts]
 
 
-def test_every_printed_number_has_a_row_and_every_row_a_number(reference):
-    printed = pd.read_csv(reference("paper_results.csv"))
+def test_every_printed_number_has_a_row_and_every_row_a_number(shared):
+    printed = pd.read_csv(shared / "paper" / "paper_results.csv")
     columns = ["table", "dataset", "setting", "backbone", "method"]
     wanted = {tuple(row) for row in printed[columns].itertuples(index=False)}
     planned = [

@@ -114,7 +114,6 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     """
 
     __metadata_request__fit = _TO_FIT
-    __metadata_request__fit_transform = _TO_FIT
     __metadata_request__predict = _TO_PREDICT
     __metadata_request__predict_proba = _TO_PREDICT
     __metadata_request__transform = _TO_PREDICT

@@ -1,0 +1,194 @@
+"""Changes to the package that must make a test fail, each tried on a copy: ``make mutants [ONLY=word]``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+RUN, IMAGES, MODEL = "tests/engine/test_run.py", "tests/engine/test_image_run.py", "tests/engine/test_model.py"
+SPEC, RULES = "tests/engine/test_spec.py", "tests/training/test_rules.py"
+ESTIMATOR = "tests/test_estimator.py -k 'not scikit_learns_suite'"
+STUDY, LOCAL, DATABASE = (f"tests/bench/test_bench_{name}.py" for name in ("study", "local", "database"))
+
+
+class Mutant(NamedTuple):
+    """What it breaks, the tests that should notice, and (file, text, what takes its place) once or more."""
+
+    name: str
+    tests: str
+    changes: tuple[tuple[str, str, str], ...]
+
+
+def _mutant(name: str, tests: str, *words: str) -> Mutant:
+    return Mutant(name, tests, tuple(zip(words[::3], words[1::3], words[2::3], strict=True)))
+
+
+MUTANTS = [
+    _mutant(
+        "bench: finished jobs are run again", LOCAL,
+        "bench/study.py", " if job.key not in done]", "]",
+        "bench/local.py", " if not database.has(job.key))", ")",
+    ),
+    _mutant(
+        "bench: key without options", DATABASE,
+        "bench/jobs.py", '"method", "options", "seed"', '"method", "seed"',
+    ),
+    _mutant("bench: key without the data", DATABASE, "bench/jobs.py", '"seed", "data")}', '"seed")}'),
+    _mutant("bench: seed not passed on", STUDY, "bench/execute.py", "seed=job.seed, ", ""),
+    _mutant("bench: the warm-up may be selected", STUDY, "bench/execute.py", '.where(table["candidate"])', ""),
+    _mutant("bench: sign of the entropy", STUDY, "bench/execute.py", '("entropy", -1)', '("entropy", 1)'),
+    _mutant(
+        "bench: published settings ignored", STUDY,
+        "bench/jobs.py", "entry.config(protocol=published, task=where, **changed)", "entry.config(**changed)",
+    ),
+    _mutant(
+        "bench: failed run not recorded", LOCAL,
+        "bench/local.py", "            database.record(",
+        "            isinstance(outcome, Failure) or database.record(",
+    ),
+    _mutant(
+        "bench: failure replaces success", DATABASE,
+        "bench/database.py", 'if before != ("ok",):', "if True:",
+    ),
+    _mutant("bench: last is the first", DATABASE, "bench/scoring.py", "int(rows[-1])", "int(rows[0])"),
+    _mutant(
+        "resume: identity without images and labels", IMAGES,
+        "engine/opening.py", "yield from (*self.source.keys, self.labels.tobytes(), *self.target.keys)",
+        "yield b''",
+    ),
+    _mutant(
+        "resume: identity without the images' labels", IMAGES,
+        "engine/opening.py", "self.labels.tobytes(), ", "",
+    ),
+    _mutant(
+        "resume: identity without the arrays' labels", RUN,
+        "engine/opening.py", "in (self.source, self.labels, self.target):", "in (self.source, self.target):",
+    ),
+    _mutant(
+        "resume: identity without the backbone's weights", IMAGES,
+        "engine/opening.py", "spec.resolved(), opened.samples, ", "spec.resolved(), ",
+    ),
+    _mutant(
+        "resume: identity without torch's threads", RUN,
+        "engine/run.py", "(team.size, torch.get_num_threads())", "team.size",
+    ),
+    _mutant(
+        "run: state removed on interruption", RUN,
+        "engine/run.py", "    except UserError:\n        if team", "    except BaseException:\n        if team",
+    ),
+    _mutant(
+        "run: overwrites without being told", RUN,
+        "engine/folder.py", "check_new_folder(path, overwrite, ", "check_new_folder(path, True, ",
+    ),
+    _mutant(
+        "run: batches ignore the seed", RUN,
+        "engine/run.py", "        seed=spec.seed,\n", "        seed=0,\n",
+    ),
+    _mutant("run: weights ignore the seed", RUN, "engine/run.py", "with seeded(spec.seed)", "with seeded(0)"),
+    _mutant("run: selection ignored", RUN, "engine/run.py", "rule=spec.selection", 'rule="entropy"'),
+    _mutant(
+        "run: keeps the last weights", ESTIMATOR,
+        "engine/run.py", "Model(blueprint, result.module", 'Model(blueprint, result.use("last").module',
+    ),
+    _mutant(
+        "run: presence of the last evaluation", RUN,
+        "engine/run.py", "class_shares(self.best.predictions", "class_shares(self.evaluations[-1].predictions",
+    ),
+    _mutant(
+        "run: target labels are looked at", RUN,
+        "engine/opening.py", "labels, given.features, classes",
+        "labels, given.features if given.labels is None else given.features[::-1].copy(), classes",
+    ),
+    _mutant(
+        "run: history without scores", ESTIMATOR,
+        "training/result.py", '            | {f"target_{name}": value for name, value in e.scores.items()}\n',
+        "",
+    ),
+    _mutant(
+        "run: precision ignored", IMAGES,
+        "engine/run.py", "precision=PRECISIONS[spec.precision]", 'precision=PRECISIONS["float32"]',
+    ),
+    _mutant(
+        "images: cache_gb ignored", IMAGES,
+        "engine/opening.py", "DEFAULT_GIGABYTES if spec.cache_gb is None else spec.cache_gb",
+        "DEFAULT_GIGABYTES",
+    ),
+    _mutant("predict: --root dropped by the command", IMAGES, "cli/predict.py", "root=root, ", ""),
+    _mutant(
+        "predict: root dropped", IMAGES,
+        "engine/run.py", "list_images(data, root)", "list_images(data, None)",
+    ),
+    _mutant(
+        "model: digest not verified", MODEL,
+        "engine/model.py", 'about.get("digest") == _digest(about["header"], state)', "True",
+    ),
+    _mutant(
+        "spec: published settings ignored", SPEC,
+        "engine/spec.py", ".config(self.protocol, self.task, **self.options)", ".config(**self.options)",
+    ),
+    _mutant(
+        "spec: fields of other data accepted", SPEC,
+        "engine/spec.py", "        if wrong:", "        if False:",
+    ),
+    _mutant("estimator: threads ignored", ESTIMATOR, "estimator/adapter.py", "threads=self.threads,", ""),
+    _mutant(
+        "rules: the later of equals", RULES,
+        "training/rules.py", "else score > best", "else score >= best",
+    ),
+    _mutant(
+        "rules: sign of the entropy", RULES,
+        "training/rules.py", "(scores.mean_entropy, -1)", "(scores.mean_entropy)",
+    ),
+    _mutant("rules: last is the first", RULES, "training/rules.py", "0.0, latest=True)", "0.0)"),
+]  # fmt: skip
+
+
+def noticed(mutant: Mutant) -> bool:
+    """Whether a test fails on a copy of the package with the mutant's changes."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+        for file, text, other in mutant.changes:
+            path = copy / "ba3us" / file
+            content = path.read_text(encoding="utf-8")
+            assert content.count(text) == 1, f"{mutant.name}: {text!r} is {content.count(text)} times in {file}"
+            path.write_text(content.replace(text, other), encoding="utf-8")
+        call = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *shlex.split(mutant.tests),
+        ]
+        env = os.environ | {"PYTHONPATH": str(copy)}
+        done = subprocess.run(call, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr  # not: no test was run
+    return done.returncode == 1
+
+
+def main() -> None:
+    """Try all, or those with a word in their name, and say what became of each."""
+    chosen = [mutant for mutant in MUTANTS if " ".join(sys.argv[1:]) in mutant.name]
+    unnoticed = 0
+    for mutant in chosen:
+        found = noticed(mutant)
+        unnoticed += not found
+        print(
+            f"{'noticed  ' if found else 'UNNOTICED'}  {mutant.name}  ({mutant.tests.split()[0]})", flush=True
+        )
+    print(f"{len(chosen) - unnoticed} of {len(chosen)} noticed")
+    sys.exit(unnoticed > 0)
+
+
+if __name__ == "__main__":
+    main()
