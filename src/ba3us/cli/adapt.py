@@ -34,7 +34,9 @@ def adapt(
     target: Annotated[
         Path | None, typer.Argument(help="Unlabelled: a folder or list file of images, .npz or .npy.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run directory to write [runs/NAME OF TARGET].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run directory to write (default: runs/NAME OF TARGET).")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A spec in YAML, such as a run's spec.yaml; options here go over it.")
     ] = None,
@@ -43,13 +45,15 @@ def adapt(
         bool, typer.Option("--resume", help="Go on where the run in --out was interrupted.")
     ] = False,
     json: Json = False,
-    method: Annotated[str | None, _option(_TRAINING, "A name that 'ba3us methods' lists [ba3us].")] = None,
+    method: Annotated[
+        str | None, _option(_TRAINING, "A name that 'ba3us methods' lists (default: ba3us).")
+    ] = None,
     settings: Annotated[list[str] | None, _option(_TRAINING, "name=value for the method.", "--set")] = None,
     steps: Annotated[int | None, _option(_TRAINING, "Updates of the network.")] = None,
     protocol: Annotated[str | None, _option(_TRAINING, "Settings published for a dataset: office31, …")] = None,
     task: Annotated[str | None, _option(_TRAINING, "One of the protocol's tasks, such as 'A->W'.")] = None,
-    selection: Annotated[str | None, _option(_TRAINING, "Which checkpoint is kept [entropy].")] = None,
-    seed: Annotated[int | None, _option(_TRAINING, "Of initial weights, batches and dropout [0].")] = None,
+    selection: Annotated[str | None, _option(_TRAINING, "Which checkpoint is kept (default: entropy).")] = None,
+    seed: Annotated[int | None, _option(_TRAINING, "Of initial weights, batches and dropout (0).")] = None,
     threads: Annotated[int | None, _option(_TRAINING, "CPU threads; results depend on them.")] = None,
     labels: Annotated[Path | None, _option(_DATA, "The source's labels, .npy.")] = None,
     backbone: Annotated[
@@ -60,13 +64,13 @@ def adapt(
         str | None, _option(_IMAGES, "head (default on a CPU), tail, all, or the stage to train from.")
     ] = None,
     views: Annotated[
-        int | None, _option(_IMAGES, "Views kept where a part is frozen; 0: the centre [head 0, else 4].")
+        int | None, _option(_IMAGES, "Views kept where a part is frozen; 0: the centre (head 0, else 4).")
     ] = None,
-    size: Annotated[int | None, _option(_IMAGES, "Side of the crops [the backbone's own].")] = None,
+    size: Annotated[int | None, _option(_IMAGES, "Side of the crops (the backbone's own).")] = None,
     ten_crop: Annotated[bool | None, _option(_IMAGES, "For methods with views.", "--ten-crop")] = None,
     root: Annotated[Path | None, _option(_IMAGES, "Where the paths of list files start.")] = None,
     classes: Annotated[Path | None, _option(_IMAGES, "Class names of a list file.")] = None,
-    cache_gb: Annotated[float | None, _option(_IMAGES, "What the cache may hold; 0: none [10].")] = None,
+    cache_gb: Annotated[float | None, _option(_IMAGES, "What the cache may hold; 0: none (10).")] = None,
     workers: Annotated[int | None, _option(_IMAGES, "Threads that decode.")] = None,
     device: Annotated[str | None, _option(_DEVICES, "auto, cpu or cuda.", "--device", "--accelerator")] = None,
     devices: Annotated[str | None, _option(_DEVICES, "Processes per node: a number, or auto.")] = None,
