@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -150,8 +151,8 @@ MUTANTS = [
 ]  # fmt: skip
 
 
-def noticed(mutant: Mutant) -> bool:
-    """Whether a test fails on a copy of the package with the mutant's changes."""
+def noticed(mutant: Mutant) -> str:
+    """The test that fails on a copy of the package with the mutant's changes; empty: none does."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -173,7 +174,7 @@ def noticed(mutant: Mutant) -> bool:
         env = os.environ | {"PYTHONPATH": str(copy)}
         done = subprocess.run(call, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr  # not: no test was run
-    return done.returncode == 1
+    return "".join(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE))
 
 
 def main() -> None:

@@ -223,6 +223,18 @@ def test_only_the_very_same_images_and_weights_are_resumed(photos, weights):
     refused()  # another image
 
 
+def test_other_labels_in_the_same_list_are_another_run(photos, weights):
+    lines = [f"s/{name}/{i}.png {c}" for c, name in enumerate(["blue", "green", "red"]) for i in range(4)]
+    (photos / "names.txt").write_text("azure\nlime\nscarlet\n")
+    fields = {"source": "s.txt", "root": str(photos), "classes": str(photos / "names.txt"), "train": "head"}
+    (photos / "s.txt").write_text("\n".join(lines))
+    with pytest.raises(KeyboardInterrupt):
+        run(photos, weights, **fields, hooks=[Stop()])
+    (photos / "s.txt").write_text("\n".join([*lines[:-1], "s/red/3.png 0"]))
+    with pytest.raises(UserError, match="of another run"):
+        run(photos, weights, **fields, resume=True)
+
+
 def test_precision_and_compile(photos, weights, monkeypatch):
     compiled = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compiled.append(self))
