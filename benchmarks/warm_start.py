@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from ba3us.data.digits import PRESENT, mnist_to_digits
 
 from ba3us import demo
 from ba3us.bench import markdown
+from ba3us.data.digits import PRESENT, mnist_to_digits
 from ba3us.selection import accuracies, selected_accuracy
 
 SYSTEMS = ("source-only", "e-dann", "ba3us")

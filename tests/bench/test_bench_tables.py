@@ -61,7 +61,7 @@ def test_costs_and_mistakes_stand_beside_source_only():
         "10.0", "2.5", "1 of 4", "25.0", "4",
     ]  # fmt: skip
     assert texts(overview, "source-only")["below"] == "0 of 4"
-    assert any("Losses: textbook: source-only; reconstruction: twins." in note for note in overview.notes)
+    assert any("Losses: reconstruction: twins; textbook: source-only." in note for note in overview.notes)
     assert any("Settings: ours: twins, source-only." in note for note in overview.notes)
 
 

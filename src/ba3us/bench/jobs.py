@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from ba3us import __version__, methods
 from ba3us.bench.domains import Dataset, Pair, digest_of
+from ba3us.bench.images import Sight
 from ba3us.bench.protocol import Protocol
 from ba3us.errors import did_you_mean, require
+from ba3us.methods.base import MethodConfig
 from ba3us.methods.published import TASKS
 from ba3us.methods.registry import Entry
+from ba3us.nn import Network
 
 THREADS = 1  # of a run; sums depend on it in the last bit
 
@@ -36,6 +40,7 @@ class Job:
     settings: str
     data: str
     pair: Pair
+    images: Sight | None = None
     key: str = ""
 
     @property
@@ -43,17 +48,20 @@ class Job:
         """Everything that the result depends on, as JSON values."""
         versions = {"ba3us": __version__, "torch": torch.__version__, "numpy": np.__version__}
         named = {name: getattr(self, name) for name in ("method", "options", "seed", "data")}
-        return {**named, "threads": THREADS, "versions": versions}
+        seen = {} if self.images is None else {"images": self.images.described}
+        return {**named, **seen, "threads": THREADS, "versions": versions}
 
 
-def chosen_methods(text: str) -> list[str]:
-    """Names from a comma-separated list; ``all`` is every method that takes features."""
+def chosen_methods(text: str, images: bool = False) -> list[str]:
+    """Names from a comma-separated list; ``all`` is every method that takes such samples."""
+    lacking = set() if images else {"pixels", "batch norm"}
     if text.strip() == "all":
-        return [e.name for e in methods.entries() if not {"pixels", "batch norm"} & set(e.info.needs)]
+        return [e.name for e in methods.entries() if not lacking & set(e.info.needs)]
     names = [methods.get(name).name for name in listed(text)]
     for name in names:
         require(names.count(name) == 1, f"Method {name!r} is given twice: leave one of them out.")
-        require("pixels" not in methods.get(name).info.needs, f"Method {name!r} needs pixels, not features.")
+        needs = methods.get(name).info.needs
+        require(images or "pixels" not in needs, f"Method {name!r} needs pixels, not features.")
     require(bool(names), "No method is given: name some, or all.")
     return names
 
@@ -85,6 +93,7 @@ def jobs(
     seeds: int,
     given: dict[str, Any],
     label: str = "{method}",
+    images: Sight | None = None,
 ) -> list[Job]:
     """All combinations; an option that a method does not have is left out for it; ``etn.steps`` is ETN's."""
     require(seeds >= 1, f"The number of seeds is {seeds}: it must be at least 1.")
@@ -95,7 +104,11 @@ def jobs(
     for data in datasets:
         for name in names:
             entry = methods.get(name)
-            options, settings = _resolved(protocol, entry, data.task, given)
+            config, settings, published = _resolved(protocol, entry, data.task, given)
+            seen = images
+            if images is not None:
+                _check_classifier(config, data)
+                seen = images.with_views(published and _from_views(entry, config))
             for seed in range(seeds):
                 job = Job(
                     label.replace("{method}", name),
@@ -104,10 +117,11 @@ def jobs(
                     data.variant,
                     name,
                     seed,
-                    options,
+                    dataclasses.asdict(config),
                     settings,
                     data.digest,
                     data.pair,
+                    seen,
                 )
                 made.append(dataclasses.replace(job, key=digest_of(json.dumps(job.spec, sort_keys=True))))
     return sorted(made, key=lambda job: job.seed)  # stable: a first look at all tasks comes early
@@ -134,8 +148,10 @@ def _check_used(names: Sequence[str], given: dict[str, Any]) -> None:
         )
 
 
-def _resolved(protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Every option of a method on a task, and whose settings they are."""
+def _resolved(
+    protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]
+) -> tuple[MethodConfig, str, bool]:
+    """Every option of a method on a task, whose settings they are, and whether they are published ones."""
     own = {option.rpartition(".")[2]: v for option, v in given.items() if option.startswith(f"{entry.name}.")}
     changed = {
         **{option: v for option, v in protocol.options.items() if option in _known(entry)},
@@ -146,7 +162,23 @@ def _resolved(protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]
     published = protocol.published if protocol.published in entry.protocols else None
     where = task if published and task in TASKS[published] else None
     config = entry.config(protocol=published, task=where, **changed)
-    return dataclasses.asdict(config), entry.settings_note(config, published, where)
+    return config, entry.settings_note(config, published, where), published is not None
+
+
+def _from_views(entry: Entry, config: MethodConfig) -> bool:
+    """Whether the method refreshes from several views of the target."""
+    with torch.device("meta"):
+        network = Network(nn.Identity(), 2, 2, entry.method.head(config), nn.Linear(2, 2))
+        return entry.create(network, config).recipe().refresh.views
+
+
+def _check_classifier(config: MethodConfig, data: Dataset) -> None:
+    """A backbone's own classifier numbers its classes in alphabetical order (ImageNet's WordNet ids)."""
+    require(
+        not config.keep_classifier or list(data.classes) == sorted(data.classes),
+        f"{data.task} keeps the backbone's classifier, but its classes are not in alphabetical order: name "
+        "them so, or add --set keep_classifier=false.",
+    )
 
 
 def _known(entry: Entry) -> set[str]:

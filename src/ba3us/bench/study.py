@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pandas as pd
 from ba3us.bench import local
 from ba3us.bench.database import Database
 from ba3us.bench.domains import Dataset, dataset, inspect
-from ba3us.bench.execute import RULES, check_trainable, execute
+from ba3us.bench.execute import RULES, execute
+from ba3us.bench.images import Sight, check_kind, sight, warm
 from ba3us.bench.jobs import Job, chosen_methods, jobs, narrowed, tuned_with_labels
 from ba3us.bench.protocol import Protocol, read_protocol
 from ba3us.bench.tables import Table, ranked, tables
@@ -46,28 +48,36 @@ def prepare(
     tasks: str | None = None,
     variants: str | None = None,
     selection: str | None = None,
+    images: dict[str, Any] | None = None,
+    anyway: bool = False,
 ) -> Study:
-    """Read a protocol, check its data, and list the runs; lists of names are comma-separated."""
+    """Read a protocol, check its data, and list the runs; lists of names are comma-separated.
+
+    `images` are fields of a spec, for domains of images; `anyway` leaves out to count samples.
+    """
     protocol = narrowed(read_protocol(named), tasks, variants, selection)
+    protocol = dataclasses.replace(protocol, expected={}) if anyway else protocol
     for rule in protocol.selection:
         require(rule in RULES, f"Unknown selection rule {rule!r}: {did_you_mean(rule, RULES)}")
-    names = chosen_methods(methods)
     domains, wrong = inspect(protocol, root)
     more = f" ({len(wrong) - 1} more; --check lists them)" if len(wrong) > 1 else ""
     require(not wrong, f"{wrong[0] if wrong else ''}{more}")
-    check_trainable(domains.values())
+    seen = sight(protocol, images or {}) if check_kind(domains.values(), images or {}) else None
+    names = chosen_methods(methods, seen is not None)
     datasets = [
         dataset(protocol, domains, task, subset) for task in protocol.tasks for subset in protocol.targets
     ]
-    todo = jobs(protocol, datasets, names, seeds or protocol.seeds, options or {}, label)
-    return Study(protocol, datasets, todo, _notes(protocol, names, {d.backbone for d in domains.values()}))
+    todo = jobs(protocol, datasets, names, seeds or protocol.seeds, options or {}, label, seen)
+    notes = _notes(protocol, names, {d.backbone for d in domains.values()}, seen)
+    notes += ["Samples were not counted."] if anyway else []
+    return Study(protocol, datasets, todo, notes)
 
 
 def check(named: str | Path, root: Path | None = None, tasks: str | None = None) -> tuple[list[str], list[str]]:
     """What the data of a protocol's tasks is, and what is wrong with it, a sentence each."""
     domains, wrong = inspect(narrowed(read_protocol(named), tasks, None, None), root)
     found = [
-        f"Domain {d.name} ({d.path}): {len(d.classes)} samples of {len(d.counts)} classes."
+        f"Domain {d.name} ({d.file.path}): {len(d.classes)} samples of {len(d.counts)} classes."
         for d in domains.values()
     ]
     return found, wrong
@@ -89,6 +99,8 @@ def run(
         done = database.outcomes()
         todo = [job for job in study.jobs if job.key not in done]
         labels = {data.digest: data.labels for data in study.datasets}
+        asked_for = {job.data: (job.images, job.pair) for job in todo}
+        warm(((seen, pair) for seen, pair in asked_for.values() if seen is not None), show)
         try:
             local.run_into(database, todo, labels, workers, show, work)
         except (KeyboardInterrupt, SystemExit):
@@ -115,9 +127,11 @@ def page(study: Study, made: Sequence[Table]) -> str:
     return f"# {study.protocol.title}\n\n    {command}\n\n{what}{with_commit}.\n\n{markdown(made)}"
 
 
-def _notes(protocol: Protocol, names: list[str], backbones: set[str | None]) -> list[str]:
+def _notes(protocol: Protocol, names: list[str], backbones: set[str | None], seen: Sight | None) -> list[str]:
     made = ", ".join(sorted(name for name in backbones if name))
     said = [f"Features: frozen, {made}."] if made else ["Features: as in the files."]
+    if seen is not None:
+        said = [f"Images: {seen.spec.backbone}, trained: {seen.spec.train}, views: {seen.spec.views}."]
     if tuned := tuned_with_labels(protocol, names):
         said.append(f"Published settings of single tasks tuned with target labels: {', '.join(tuned)}.")
     return said

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import json as jsonlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ba3us.cli.app import Json, app, show
 from ba3us.errors import require
+
+
+def _images(help: str) -> Any:
+    return typer.Option(help=help, rich_help_panel="Images")
+
+
+Backbone = Annotated[str | None, _images("A timm name (default: the protocol's).")]
+Weights = Annotated[Path | None, _images("A .safetensors or .pth file with the backbone's weights.")]
+Train = Annotated[str | None, _images("head (default on a CPU), tail, all, or the stage to train from.")]
+Views = Annotated[int | None, _images("Views kept where a part is frozen; 0: the centre [head 0, else 4].")]
+Size = Annotated[int | None, _images("Side of the crops [the backbone's own].")]
+Device = Annotated[str | None, _images("auto, cpu or cuda.")]
+CacheGb = Annotated[float | None, _images("What each cache may hold; 0: none [10].")]
+Anyway = Annotated[
+    bool, typer.Option("--anyway", help="Run although samples may be missing; the tables say so.")
+]
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields of a spec that were typed."""
+    return {k: str(v) if isinstance(v, Path) else v for k, v in fields.items() if v is not None}
 
 
 @app.command()
@@ -35,6 +56,14 @@ def bench(
         "runs/bench.sqlite"
     ),
     workers: Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)] = 0,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    train: Train = None,
+    views: Views = None,
+    size: Size = None,
+    device: Device = None,
+    cache_gb: CacheGb = None,
+    anyway: Anyway = False,
     check: Annotated[
         bool, typer.Option("--check", help="Compare the data with what is expected; no run.")
     ] = False,
@@ -78,6 +107,16 @@ def bench(
         tasks=tasks,
         variants=variants,
         selection=selection,
+        images=given(
+            backbone=backbone,
+            weights=weights,
+            train=train,
+            views=views,
+            size=size,
+            device=device,
+            cache_gb=cache_gb,
+        ),
+        anyway=anyway,
     )
     rows = benches.run(study, out, workers, retry_failed, show=not json)
     made = benches.study_tables(study, rows, sort)
