@@ -51,7 +51,10 @@ class Domain:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """What training is given of a task: where the samples lie, which rows, and the source's labels alone."""
+    """What training is given of a task: where the samples lie, which rows, and the source's labels alone.
+
+    `shipped` are the samples of both files, where these need not be at hand.
+    """
 
     source: File
     target: File
@@ -59,6 +62,7 @@ class Pair:
     source_labels: np.ndarray
     target_rows: np.ndarray
     num_classes: int
+    shipped: tuple[np.ndarray, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,13 +70,14 @@ def opened_job(job: Job) -> tuple[Spec, Opened]:
     if job.images is not None:
         seen = {name: getattr(job.images.spec, name) for name in (*FIELDS, "ten_crop")}
         return dataclasses.replace(spec, workers=1, **seen), open_pair(job.images, pair)
-    x, xt = _samples(pair.source)[pair.source_rows], _samples(pair.target)[pair.target_rows]
+    source, target = pair.shipped or (samples(pair.source), samples(pair.target))
+    x, xt = source[pair.source_rows], target[pair.target_rows]
     classes = list(range(pair.num_classes))
     return spec, OpenedArrays(Arrays(x.shape[1:]), x, pair.source_labels, xt, classes)
 
 
 @lru_cache(maxsize=4)
-def _samples(file: File) -> np.ndarray:
+def samples(file: File) -> np.ndarray:
     """Features of a file; a worker reads those of a task once, not for every run."""
     check_same(file.path, digest_of(file.path.read_bytes()) == file.digest)
     return read_features(file.path).features

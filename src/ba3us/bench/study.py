@@ -6,24 +6,26 @@ import dataclasses
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ba3us.bench import local
-from ba3us.bench.database import Database
+from ba3us.bench import cluster, local
+from ba3us.bench.database import Database, Failure
 from ba3us.bench.domains import Dataset, dataset, inspect
-from ba3us.bench.execute import RULES, execute
+from ba3us.bench.execute import RULES, Outcome, execute
 from ba3us.bench.images import Sight, check_kind, sight, warm
 from ba3us.bench.jobs import Job, chosen_methods, jobs, narrowed, tuned_with_labels
 from ba3us.bench.protocol import Protocol, read_protocol
 from ba3us.bench.tables import Table, ranked, tables
 from ba3us.bench.writers import markdown
 from ba3us.errors import did_you_mean, require
+from ba3us.progress import bar
 
+Ended = Iterator[tuple[Job, Outcome | Failure]]
 _NAMED = ("key", "label", "protocol", "task", "variant", "method", "seed", "settings")
 
 
@@ -90,8 +92,12 @@ def run(
     retry_failed: bool = False,
     show: bool = False,
     work: local.Work = execute,
+    address: str | None = None,
 ) -> pd.DataFrame:
-    """Run what `out` has not got yet; returns a row per job, with the columns of :meth:`Database.table`."""
+    """Run what `out` has not got yet; returns a row per job, with the columns of :meth:`Database.table`.
+
+    With the `address` of a Ray cluster its machines run it, else processes on this one.
+    """
     with Database(out) as database:
         database.know(study.protocol.name, study.datasets)
         if retry_failed:
@@ -102,13 +108,26 @@ def run(
         asked_for = {job.data: (job.images, job.pair) for job in todo}
         warm(((seen, pair) for seen, pair in asked_for.values() if seen is not None), show)
         try:
-            local.run_into(database, todo, labels, workers, show, work)
+            # another benchmark may have been faster by the time a job's turn comes
+            missing = (job for job in todo if not database.has(job.key))
+            if address is None:
+                _record(database, local.run(missing, workers, work), labels, len(todo), show)
+            else:
+                _record(database, cluster.run(missing, address, workers, work), labels, len(todo), show)
         except (KeyboardInterrupt, SystemExit):
             left = len({job.key for job in todo} - database.outcomes().keys())
             print(f"Stopped with {left} runs to go: the same command goes on from {out}.", file=sys.stderr)
             raise
         asked = pd.DataFrame([{name: getattr(job, name) for name in _NAMED} for job in study.jobs])
         return asked.merge(database.table().drop(columns=[*_NAMED[1:]]), on="key", how="left")
+
+
+def _record(database: Database, ended: Ended, labels: dict[str, Any], total: int, show: bool) -> None:
+    with bar("Benchmark", total, show) as progress:
+        for done, (job, outcome) in enumerate(ended, start=1):
+            database.record(job, outcome, labels[job.data])
+            failed = "failed" if isinstance(outcome, Failure) else ""
+            progress.update(done, " ".join(filter(None, (job.label, job.task, job.variant, failed))))
 
 
 def study_tables(study: Study, rows: pd.DataFrame, sort: bool = False) -> list[Table]:

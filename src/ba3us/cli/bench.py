@@ -23,6 +23,8 @@ Views = Annotated[int | None, _images("Views kept where a part is frozen; 0: the
 Size = Annotated[int | None, _images("Side of the crops [the backbone's own].")]
 Device = Annotated[str | None, _images("auto, cpu or cuda.")]
 CacheGb = Annotated[float | None, _images("What each cache may hold; 0: none [10].")]
+Engine = Annotated[str, typer.Option(help="local: processes here; ray: the machines of a Ray cluster.")]
+Address = Annotated[str, typer.Option(help="Of the Ray cluster's head; auto: the one this machine is in.")]
 Anyway = Annotated[
     bool, typer.Option("--anyway", help="Run although samples may be missing; the tables say so.")
 ]
@@ -31,6 +33,12 @@ Anyway = Annotated[
 def given(**fields: Any) -> dict[str, Any]:
     """The fields of a spec that were typed."""
     return {k: str(v) if isinstance(v, Path) else v for k, v in fields.items() if v is not None}
+
+
+def chosen_address(engine: str, address: str) -> str | None:
+    """The cluster's, if one is to be used."""
+    require(engine in ("local", "ray"), f"Unknown engine {engine!r}: choose local or ray.")
+    return address if engine == "ray" else None
 
 
 @app.command()
@@ -56,6 +64,8 @@ def bench(
         "runs/bench.sqlite"
     ),
     workers: Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)] = 0,
+    engine: Engine = "local",
+    address: Address = "auto",
     backbone: Backbone = None,
     weights: Weights = None,
     train: Train = None,
@@ -118,7 +128,7 @@ def bench(
         ),
         anyway=anyway,
     )
-    rows = benches.run(study, out, workers, retry_failed, show=not json)
+    rows = benches.run(study, out, workers, retry_failed, not json, address=chosen_address(engine, address))
     made = benches.study_tables(study, rows, sort)
     text = benches.WRITERS[form](made)
     for file, content in ((write, text), (page, benches.page(study, made))):
