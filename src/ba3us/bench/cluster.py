@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
@@ -21,6 +23,7 @@ from ba3us.bench.local import Work, tried
 from ba3us.errors import UserError, optional_import, require
 
 _RETRIES = 3  # of a run whose process or machine died
+_PATIENCE = 10.0  # seconds for a first answer
 _AHEAD = 2  # runs handed out per core, so that none waits for this process
 
 
@@ -66,8 +69,11 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
         yield
         return
     try:
+        if address != "auto":  # Ray itself would try for minutes
+            place = urlsplit(address if "//" in address else f"//{address}")
+            socket.create_connection((place.hostname or "", place.port or 0), _PATIENCE).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
             f"There is no Ray cluster at {address!r} ({str(error).splitlines()[0][:120]}): start one with "
             "ray start --head, or give its address (--address)."

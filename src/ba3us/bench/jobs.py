@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,22 @@ class Job:
         return {**named, **seen, "threads": THREADS, "versions": versions}
 
 
+@dataclass(frozen=True)
+class System:
+    """A row of a table: its label, its method, and options that make it this row."""
+
+    label: str
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def labelled(names: Sequence[str], label: str = "{method}") -> list[System]:
+    """Methods as they are, under their own names or a pattern of them."""
+    strange = re.findall(r"{.*?}|[{}]", label.replace("{method}", ""))
+    require(not strange, f"The label {label!r} has {strange[:1]}: only {{method}} is replaced.")
+    return [System(label.replace("{method}", name), name) for name in names]
+
+
 def chosen_methods(text: str, images: bool = False) -> list[str]:
     """Names from a comma-separated list; ``all`` is every method that takes such samples."""
     lacking = set() if images else {"pixels", "batch norm"}
@@ -89,33 +105,30 @@ def narrowed(protocol: Protocol, tasks: str | None, variants: str | None, rules:
 def jobs(
     protocol: Protocol,
     datasets: Sequence[Dataset],
-    names: Sequence[str],
+    systems: Sequence[System],
     seeds: int,
     given: dict[str, Any],
-    label: str = "{method}",
     images: Sight | None = None,
 ) -> list[Job]:
     """All combinations; an option that a method does not have is left out for it; ``etn.steps`` is ETN's."""
     require(seeds >= 1, f"The number of seeds is {seeds}: it must be at least 1.")
-    strange = re.findall(r"{.*?}|[{}]", label.replace("{method}", ""))
-    require(not strange, f"The label {label!r} has {strange[:1]}: only {{method}} is replaced.")
-    _check_used(names, given)
+    _check_used([system.method for system in systems], given)
     made = []
     for data in datasets:
-        for name in names:
-            entry = methods.get(name)
-            config, settings, published = _resolved(protocol, entry, data.task, given)
+        for system in systems:
+            entry = methods.get(system.method)
+            config, settings, published = _resolved(protocol, entry, data.task, given | system.options)
             seen = images
             if images is not None:
                 _check_classifier(config, data)
                 seen = images.with_views(published and _from_views(entry, config))
             for seed in range(seeds):
                 job = Job(
-                    label.replace("{method}", name),
+                    system.label,
                     protocol.name,
                     data.task,
                     data.variant,
-                    name,
+                    entry.name,
                     seed,
                     dataclasses.asdict(config),
                     settings,

@@ -15,11 +15,11 @@ import pandas as pd
 
 from ba3us.bench import cluster, local
 from ba3us.bench.database import Database, Failure
-from ba3us.bench.domains import Dataset, dataset, inspect
+from ba3us.bench.domains import Dataset, Domain, dataset, inspect
 from ba3us.bench.execute import RULES, Outcome, execute
 from ba3us.bench.images import Sight, check_kind, sight, warm
-from ba3us.bench.jobs import Job, chosen_methods, jobs, narrowed, tuned_with_labels
-from ba3us.bench.protocol import Protocol, read_protocol
+from ba3us.bench.jobs import Job, System, chosen_methods, jobs, labelled, narrowed, tuned_with_labels
+from ba3us.bench.protocol import Protocol, Subset, read_protocol
 from ba3us.bench.tables import Table, ranked, tables
 from ba3us.bench.writers import markdown
 from ba3us.errors import did_you_mean, require
@@ -43,7 +43,7 @@ def prepare(
     named: str | Path,
     root: Path | None = None,
     *,
-    methods: str = "source-only,e-dann,ba3us",
+    methods: str | Sequence[System] = "source-only,e-dann,ba3us",
     seeds: int | None = None,
     options: dict[str, Any] | None = None,
     label: str = "{method}",
@@ -52,10 +52,12 @@ def prepare(
     selection: str | None = None,
     images: dict[str, Any] | None = None,
     anyway: bool = False,
+    first: Sequence[int] = (),
 ) -> Study:
     """Read a protocol, check its data, and list the runs; lists of names are comma-separated.
 
-    `images` are fields of a spec, for domains of images; `anyway` leaves out to count samples.
+    `images` are fields of a spec, for domains of images; `anyway` leaves out to count samples. `first`: in
+    place of the protocol's targets, those with the first so many classes, as far as there are so many.
     """
     protocol = narrowed(read_protocol(named), tasks, variants, selection)
     protocol = dataclasses.replace(protocol, expected={}) if anyway else protocol
@@ -65,14 +67,27 @@ def prepare(
     more = f" ({len(wrong) - 1} more; --check lists them)" if len(wrong) > 1 else ""
     require(not wrong, f"{wrong[0] if wrong else ''}{more}")
     seen = sight(protocol, images or {}) if check_kind(domains.values(), images or {}) else None
-    names = chosen_methods(methods, seen is not None)
+    systems = methods
+    if isinstance(systems, str):
+        systems = labelled(chosen_methods(systems, seen is not None), label)
+    if first:
+        protocol = _with_first(protocol, domains, first)
     datasets = [
         dataset(protocol, domains, task, subset) for task in protocol.tasks for subset in protocol.targets
     ]
-    todo = jobs(protocol, datasets, names, seeds or protocol.seeds, options or {}, label, seen)
-    notes = _notes(protocol, names, {d.backbone for d in domains.values()}, seen)
+    todo = jobs(protocol, datasets, systems, seeds or protocol.seeds, options or {}, seen)
+    notes = _notes(protocol, [s.method for s in systems], {d.backbone for d in domains.values()}, seen)
     notes += ["Samples were not counted."] if anyway else []
     return Study(protocol, datasets, todo, notes)
+
+
+def _with_first(protocol: Protocol, domains: dict[str, Domain], first: Sequence[int]) -> Protocol:
+    """Targets of the first k classes, for every k that all tasks have classes for."""
+    counts = [domains[t.source].counts.keys() & domains[t.target].counts.keys() for t in protocol.tasks]
+    most = min(len(shared & set(protocol.classes or shared)) for shared in counts)
+    targets = tuple(Subset(str(k), first=k) for k in first if k <= most)
+    require(bool(targets), f"Source and target share {most} classes, none of {list(first)}: ask for fewer.")
+    return dataclasses.replace(protocol, targets=targets)
 
 
 def check(named: str | Path, root: Path | None = None, tasks: str | None = None) -> tuple[list[str], list[str]]:
