@@ -88,7 +88,8 @@ def _handed(ray: Any, task: Any, work: Work, job: Job, shipped: dict[File, Any])
     """A reference to what will become of a job; samples of a feature file are shipped once for all runs."""
     versions = job.spec["versions"]
     if job.images is not None:
-        return task.remote(work, job, versions)
+        on_gpu = int(job.images.spec.device == "cuda")
+        return task.options(num_gpus=on_gpu).remote(work, job, versions)
     for file in (job.pair.source, job.pair.target):
         if file not in shipped:
             shipped[file] = ray.put(samples(file))

@@ -126,6 +126,8 @@ def run(
             # another benchmark may have been faster by the time a job's turn comes
             missing = (job for job in todo if not database.has(job.key))
             if address is None:
+                on_gpu = any(job.images is not None and job.images.spec.device == "cuda" for job in todo)
+                workers = workers or int(on_gpu)  # runs would fight for the memory of the one device
                 _record(database, local.run(missing, workers, work), labels, len(todo), show)
             else:
                 _record(database, cluster.run(missing, address, workers, work), labels, len(todo), show)
