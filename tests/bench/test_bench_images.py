@@ -187,3 +187,6 @@ def test_generated_office31_is_what_the_protocol_expects(tmp_path, monkeypatch):
         bench.prepare("office31", tmp_path, tasks="D->W", methods="dann")
     study = bench.prepare("office31", tmp_path, tasks="D->W", methods="dann", anyway=True)
     assert "Samples were not counted." in study.notes
+    assert study.notes[-1].startswith("Pictures made up by ba3us") and study.notes[-1].endswith(".")
+    inside = bench.prepare("office31", tmp_path / "office31", tasks="D->W", methods="dann", anyway=True)
+    assert inside.notes == study.notes

@@ -17,6 +17,7 @@ from ba3us.data.images import ImageList, read_images
 from ba3us.errors import UserError, require
 
 FEATURES = ".npz"
+STAND_IN = "GENERATED.txt"  # beside data that is made up; what it says stands below every table
 PACKAGE = "package:"  # domains that come with installed packages
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ba3us.bench import cluster, local
 from ba3us.bench.database import Database, Failure
-from ba3us.bench.domains import Dataset, Domain, dataset, inspect
+from ba3us.bench.domains import STAND_IN, Dataset, Domain, dataset, inspect
 from ba3us.bench.execute import RULES, Outcome, execute
 from ba3us.bench.images import Sight, check_kind, sight, warm
 from ba3us.bench.jobs import Job, System, chosen_methods, jobs, labelled, narrowed, tuned_with_labels
@@ -78,6 +78,9 @@ def prepare(
     todo = jobs(protocol, datasets, systems, seeds or protocol.seeds, options or {}, seen)
     notes = _notes(protocol, [s.method for s in systems], {d.backbone for d in domains.values()}, seen)
     notes += ["Samples were not counted."] if anyway else []
+    folder = root or protocol.folder
+    stand_ins = (place / STAND_IN for place in (folder, folder.resolve().parent))
+    notes += [file.read_text(encoding="utf-8").strip() for file in stand_ins if file.is_file()]
     return Study(protocol, datasets, todo, notes)
 
 
