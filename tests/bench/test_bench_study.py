@@ -185,7 +185,7 @@ def test_check_names_what_is_missing_and_surplus(tmp_path):
         bench.prepare(path)
 
 
-def test_images_are_counted_and_not_trained_on(tmp_path):
+def test_images_are_counted_and_not_mixed_with_features(tmp_path):
     path = write_protocol(
         tmp_path, "domains: {P: photos, Q: two.npz}\ntasks: [P->Q]\nexpected: {P: {ant: 2, bee: 1}}"
     )
@@ -193,7 +193,7 @@ def test_images_are_counted_and_not_trained_on(tmp_path):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "photos" / name).write_bytes(b"x")
     assert call(path, "--check").exit_code == 0
-    with pytest.raises(UserError, match="is images: make features of it first"):
+    with pytest.raises(UserError, match=r"Domain 'P' .* is images, 'Q' .* features"):
         bench.prepare(path)
 
 

@@ -1,6 +1,7 @@
 """Benchmarks: protocols as data, methods × tasks × seeds, results that survive an interruption, tables."""
 
 from ba3us.bench.database import Database
+from ba3us.bench.jobs import System
 from ba3us.bench.protocol import Protocol, read_protocol, shipped
 from ba3us.bench.study import Study, check, page, prepare, run, study_tables
 from ba3us.bench.writers import WRITERS, chosen_format
@@ -10,6 +11,7 @@ __all__ = [
     "Database",
     "Protocol",
     "Study",
+    "System",
     "check",
     "chosen_format",
     "page",

@@ -13,24 +13,37 @@ import numpy as np
 from ba3us.bench.protocol import Protocol, Subset, Task
 from ba3us.data.digits import write_digits
 from ba3us.data.files import read_features
-from ba3us.data.images import read_images
+from ba3us.data.images import ImageList, read_images
 from ba3us.data.store import cache_folder
 from ba3us.errors import UserError, require
 
+FEATURES = ".npz"
+STAND_IN = "GENERATED.txt"  # beside data that is made up; what it says stands below every table
 PACKAGE = "package:"  # domains that come with installed packages
+
+
+class File(NamedTuple):
+    """Where samples lie, the digest of what was found there, and where the paths of a list file start."""
+
+    path: Path
+    digest: str
+    root: Path | None = None
+
+    @property
+    def images(self) -> bool:
+        """Whether it is a folder or list of images, no feature file."""
+        return self.path.suffix != FEATURES
 
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """Samples of one domain: their classes by name, and what tells this very data from any other."""
+    """Samples of one domain: where they lie, and their classes by name."""
 
     name: str
-    path: Path
+    file: File
     classes: np.ndarray
     names: tuple[str, ...]
-    digest: str
     backbone: str | None
-    images: bool
 
     @property
     def counts(self) -> Counter[str]:
@@ -38,16 +51,12 @@ class Domain:
         return Counter(self.classes.tolist())
 
 
-class File(NamedTuple):
-    """Where samples lie, and the digest of what was found there."""
-
-    path: Path
-    digest: str
-
-
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """What training is given of a task: where the samples lie, which rows, and the source's labels alone."""
+    """What training is given of a task: where the samples lie, which rows, and the source's labels alone.
+
+    `shipped` are the samples of both files, where these need not be at hand.
+    """
 
     source: File
     target: File
@@ -55,6 +64,7 @@ class Pair:
     source_labels: np.ndarray
     target_rows: np.ndarray
     num_classes: int
+    shipped: tuple[np.ndarray, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +83,8 @@ def inspect(protocol: Protocol, root: Path | None) -> tuple[dict[str, Domain], l
     """The domains that the protocol's tasks need, and what is wrong with them, a sentence each."""
     folder = protocol.folder if root is None else root
     require(folder.is_dir(), f"The folder {folder} is not there: give the one with the data (--root).")
+    inside = folder / (protocol.published or protocol.name)  # one root may hold several datasets
+    folder = inside if inside.is_dir() else folder
     found, wrong = {}, []
     for name in dict.fromkeys(name for task in protocol.tasks for name in (task.source, task.target)):
         try:
@@ -93,7 +105,7 @@ def dataset(protocol: Protocol, domains: dict[str, Domain], task: Task, subset: 
     for name in classes:
         require(
             name in source.counts,
-            f"Domain {source.name!r} ({source.path}) has no class {name!r}: check the data and the classes.",
+            f"Domain {source.name!r} ({source.file.path}) has no class {name!r}: check data and classes.",
         )
     kept = subset.pick(target.counts.keys() & set(classes))
     strange = sorted(target.counts.keys() - set(classes)) if kept is None else []
@@ -106,15 +118,17 @@ def dataset(protocol: Protocol, domains: dict[str, Domain], task: Task, subset: 
     source_rows = np.flatnonzero(np.isin(source.classes, classes))
     target_rows = np.flatnonzero(np.isin(target.classes, classes if kept is None else kept))
     pair = Pair(
-        File(source.path, source.digest),
-        File(target.path, target.digest),
+        source.file,
+        target.file,
         source_rows,
         _numbered(source.classes[source_rows], number),
         target_rows,
         len(classes),
     )
     labels = _numbered(target.classes[target_rows], number)
-    digest = digest_of(source.digest, target.digest, *classes, pair.source_labels, source_rows, target_rows)
+    digest = digest_of(
+        source.file.digest, target.file.digest, *classes, pair.source_labels, source_rows, target_rows
+    )
     return Dataset(task.name, subset.name, pair, labels, classes, digest)
 
 
@@ -137,23 +151,29 @@ def _open(protocol: Protocol, name: str, folder: Path) -> Domain:
             f"Domain {name!r} of {protocol.name} is not in {folder} (looked for {', '.join(places)}): "
             f"give the folder with the data (--root)."
         )
-    if path.suffix == ".npz":
+    if path.suffix == FEATURES:
         found = read_features(path)
-        labels, names, backbone = found.labels, found.class_names, found.backbone
-        digest = digest_of(path.read_bytes())
+        labels, class_names, backbone = found.labels, found.class_names, found.backbone
+        file = File(path, digest_of(path.read_bytes()))
     else:
-        listed = read_images(path, root=None if path.is_dir() else folder, labelled=True)
-        labels, names, backbone = listed.labels, listed.class_names, None
-        sizes = np.array(
-            [file.stat().st_size if (file := listed.file(i)).is_file() else -1 for i in range(len(listed))]
-        )
-        digest = digest_of("\n".join(listed.paths).encode(errors="surrogateescape"), sizes)
-    if labels is None or names is None or labels.dtype.kind not in "iu":
+        root = None if path.is_dir() else folder
+        listed, digest = image_list(path, root)
+        labels, class_names, backbone = listed.labels, listed.class_names, None
+        file = File(path, digest, root)
+    if labels is None or class_names is None or labels.dtype.kind not in "iu":
         raise UserError(f"{path} has no whole-number labels or no class_names: a benchmark needs both.")
-    names = [protocol.rename.get(name, {}).get(each, each) for each in names]
+    names = [protocol.rename.get(name, {}).get(each, each) for each in class_names]
     twice = [each for each, count in Counter(names).items() if count > 1]
     require(not twice, f"{path} has two classes called {twice[:1]}: give each its own name.")
-    return Domain(name, path, np.array(names)[labels], tuple(names), digest, backbone, path.suffix != ".npz")
+    return Domain(name, file, np.array(names)[labels], tuple(names), backbone)
+
+
+def image_list(path: Path, root: Path | None) -> tuple[ImageList, str]:
+    """The labelled images of a folder or list file, and a digest of their names and sizes."""
+    listed = read_images(path, root=root, labelled=True)
+    files = (listed.file(row) for row in range(len(listed)))
+    sizes = np.array([file.stat().st_size if file.is_file() else -1 for file in files])
+    return listed, digest_of("\n".join(listed.paths).encode(errors="surrogateescape"), sizes)
 
 
 def _differences(protocol: Protocol, domains: dict[str, Domain]) -> list[str]:
@@ -163,7 +183,7 @@ def _differences(protocol: Protocol, domains: dict[str, Domain]) -> list[str]:
         if name not in domains:
             continue
         domain, counts = domains[name], domains[name].counts
-        where = f"Domain {name} ({domain.path})"
+        where = f"Domain {name} ({domain.file.path})"
         if isinstance(expected, int):
             if counts.total() != expected:
                 said.append(

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 
-from ba3us.bench.domains import Domain, File, digest_of
+from ba3us.bench.domains import File, digest_of
+from ba3us.bench.images import FIELDS, check_same, open_pair
 from ba3us.bench.jobs import THREADS, Job
 from ba3us.data.files import read_features
 from ba3us.engine import Spec, train
-from ba3us.engine.opening import OpenedArrays
+from ba3us.engine.opening import Opened, OpenedArrays
 from ba3us.engine.samples import Arrays
-from ba3us.errors import require
 
 # rules that choose among the evaluations of a run afterwards: which of their label-free scores, and its sign
 RULES = {"entropy": ("entropy", -1), "information-maximisation": ("information_maximisation", 1)}
@@ -28,12 +28,14 @@ class Outcome:
     """What a run leaves behind; no target label had a part in it.
 
     `evaluations` has a row per look at the target (phase, step, candidate, and a column per label-free score),
-    `predictions` the classes it gave then, [evaluations, rows]; `selected` is the row each rule chose.
+    `predictions` the classes it gave then, [evaluations, rows], and `probabilities` their means over the rows,
+    [evaluations, classes]; `selected` is the row each rule chose.
     """
 
     history: pd.DataFrame
     evaluations: pd.DataFrame
     predictions: np.ndarray
+    probabilities: np.ndarray
     selected: dict[str, int]
     updates: int
     seconds: float
@@ -42,10 +44,7 @@ class Outcome:
 
 def execute(job: Job) -> Outcome:
     """Carry a job out, on one thread."""
-    pair = job.pair
-    x, xt = _samples(pair.source)[pair.source_rows], _samples(pair.target)[pair.target_rows]
-    opened = OpenedArrays(Arrays(x.shape[1:]), x, pair.source_labels, xt, list(range(pair.num_classes)))
-    spec = Spec(method=job.method, options=job.options, seed=job.seed, threads=THREADS)
+    spec, opened = opened_job(job)
     start, cpu_start = time.perf_counter(), time.process_time()
     run, _ = train(spec, opened)
     table = pd.DataFrame(
@@ -56,6 +55,7 @@ def execute(job: Job) -> Outcome:
         history=run.history,
         evaluations=table,
         predictions=np.stack([e.predictions for e in run.evaluations]),
+        probabilities=np.stack([e.mean_probabilities for e in run.evaluations]).astype(np.float32),
         selected={rule: int(values.argmax()) for rule, values in chosen.items()},
         updates=run.about["updates"],
         seconds=time.perf_counter() - start,
@@ -63,18 +63,21 @@ def execute(job: Job) -> Outcome:
     )
 
 
-def check_trainable(domains: Iterable[Domain]) -> None:
-    """Refuse what :func:`execute` can't train on."""
-    for domain in domains:
-        require(
-            not domain.images,
-            f"Domain {domain.name!r} ({domain.path}) is images: make features of it first (ba3us embed).",
-        )
+def opened_job(job: Job) -> tuple[Spec, Opened]:
+    """What a job asks of the engine, and its samples."""
+    pair = job.pair
+    spec = Spec(method=job.method, options=job.options, seed=job.seed, threads=THREADS)
+    if job.images is not None:
+        seen = {name: getattr(job.images.spec, name) for name in (*FIELDS, "ten_crop")}
+        return dataclasses.replace(spec, workers=1, **seen), open_pair(job.images, pair)
+    source, target = pair.shipped or (samples(pair.source), samples(pair.target))
+    x, xt = source[pair.source_rows], target[pair.target_rows]
+    classes = list(range(pair.num_classes))
+    return spec, OpenedArrays(Arrays(x.shape[1:]), x, pair.source_labels, xt, classes)
 
 
 @lru_cache(maxsize=4)
-def _samples(file: File) -> np.ndarray:
+def samples(file: File) -> np.ndarray:
     """Features of a file; a worker reads those of a task once, not for every run."""
-    same = digest_of(file.path.read_bytes()) == file.digest
-    require(same, f"{file.path} is not what it was when the benchmark began: start it again.")
+    check_same(file.path, digest_of(file.path.read_bytes()) == file.digest)
     return read_features(file.path).features

@@ -6,18 +6,22 @@ import dataclasses
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from ba3us import __version__, methods
 from ba3us.bench.domains import Dataset, Pair, digest_of
+from ba3us.bench.images import Sight
 from ba3us.bench.protocol import Protocol
 from ba3us.errors import did_you_mean, require
+from ba3us.methods.base import MethodConfig
 from ba3us.methods.published import TASKS
 from ba3us.methods.registry import Entry
+from ba3us.nn import Network
 
 THREADS = 1  # of a run; sums depend on it in the last bit
 
@@ -36,6 +40,7 @@ class Job:
     settings: str
     data: str
     pair: Pair
+    images: Sight | None = None
     key: str = ""
 
     @property
@@ -43,17 +48,38 @@ class Job:
         """Everything that the result depends on, as JSON values."""
         versions = {"ba3us": __version__, "torch": torch.__version__, "numpy": np.__version__}
         named = {name: getattr(self, name) for name in ("method", "options", "seed", "data")}
-        return {**named, "threads": THREADS, "versions": versions}
+        seen = {} if self.images is None else {"images": self.images.described}
+        return {**named, **seen, "threads": THREADS, "versions": versions}
 
 
-def chosen_methods(text: str) -> list[str]:
-    """Names from a comma-separated list; ``all`` is every method that takes features."""
+@dataclass(frozen=True)
+class System:
+    """A row of a table: its label, its method, and options that make it this row."""
+
+    label: str
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def labelled(names: Sequence[str], label: str = "{method}") -> list[System]:
+    """Methods as they are, under their own names or a pattern of them."""
+    strange = re.findall(r"{.*?}|[{}]", label.replace("{method}", ""))
+    require(not strange, f"The label {label!r} has {strange[:1]}: only {{method}} is replaced.")
+    alone = len(names) == 1 or "{method}" in label
+    require(alone, f"The label {label!r} is the same for {len(names)} methods: put {{method}} into it.")
+    return [System(label.replace("{method}", name), name) for name in names]
+
+
+def chosen_methods(text: str, images: bool = False) -> list[str]:
+    """Names from a comma-separated list; ``all`` is every method that takes such samples."""
+    lacking = set() if images else {"pixels", "batch norm"}
     if text.strip() == "all":
-        return [e.name for e in methods.entries() if not {"pixels", "batch norm"} & set(e.info.needs)]
+        return [e.name for e in methods.entries() if not lacking & set(e.info.needs)]
     names = [methods.get(name).name for name in listed(text)]
     for name in names:
         require(names.count(name) == 1, f"Method {name!r} is given twice: leave one of them out.")
-        require("pixels" not in methods.get(name).info.needs, f"Method {name!r} needs pixels, not features.")
+        needs = methods.get(name).info.needs
+        require(images or "pixels" not in needs, f"Method {name!r} needs pixels, not features.")
     require(bool(names), "No method is given: name some, or all.")
     return names
 
@@ -81,35 +107,36 @@ def narrowed(protocol: Protocol, tasks: str | None, variants: str | None, rules:
 def jobs(
     protocol: Protocol,
     datasets: Sequence[Dataset],
-    names: Sequence[str],
+    systems: Sequence[System],
     seeds: int,
     given: dict[str, Any],
-    label: str = "{method}",
+    images: Sight | None = None,
 ) -> list[Job]:
     """All combinations; an option that a method does not have is left out for it; ``etn.steps`` is ETN's."""
     require(seeds >= 1, f"The number of seeds is {seeds}: it must be at least 1.")
-    strange = re.findall(r"{.*?}|[{}]", label.replace("{method}", ""))
-    require(not strange, f"The label {label!r} has {strange[:1]}: only {{method}} is replaced.")
-    alone = len(names) == 1 or "{method}" in label
-    require(alone, f"The label {label!r} is the same for {len(names)} methods: put {{method}} into it.")
-    _check_used(names, given)
+    _check_used([system.method for system in systems], given)
     made = []
     for data in datasets:
-        for name in names:
-            entry = methods.get(name)
-            options, settings = _resolved(protocol, entry, data.task, given)
+        for system in systems:
+            entry = methods.get(system.method)
+            config, settings, published = _resolved(protocol, entry, data.task, given | system.options)
+            seen = images
+            if images is not None:
+                _check_classifier(config, data)
+                seen = images.with_views(published and _from_views(entry, config))
             for seed in range(seeds):
                 job = Job(
-                    label.replace("{method}", name),
+                    system.label,
                     protocol.name,
                     data.task,
                     data.variant,
-                    name,
+                    entry.name,
                     seed,
-                    options,
+                    dataclasses.asdict(config),
                     settings,
                     data.digest,
                     data.pair,
+                    seen,
                 )
                 made.append(dataclasses.replace(job, key=digest_of(json.dumps(job.spec, sort_keys=True))))
     return sorted(made, key=lambda job: job.seed)  # stable: a first look at all tasks comes early
@@ -136,8 +163,10 @@ def _check_used(names: Sequence[str], given: dict[str, Any]) -> None:
         )
 
 
-def _resolved(protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Every option of a method on a task, and whose settings they are."""
+def _resolved(
+    protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]
+) -> tuple[MethodConfig, str, bool]:
+    """Every option of a method on a task, whose settings they are, and whether they are published ones."""
     own = {option.rpartition(".")[2]: v for option, v in given.items() if option.startswith(f"{entry.name}.")}
     changed = {
         **{option: v for option, v in protocol.options.items() if option in _known(entry)},
@@ -148,7 +177,23 @@ def _resolved(protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]
     published = protocol.published if protocol.published in entry.protocols else None
     where = task if published and task in TASKS[published] else None
     config = entry.config(protocol=published, task=where, **changed)
-    return dataclasses.asdict(config), entry.settings_note(config, published, where)
+    return config, entry.settings_note(config, published, where), published is not None
+
+
+def _from_views(entry: Entry, config: MethodConfig) -> bool:
+    """Whether the method refreshes from several views of the target."""
+    with torch.device("meta"):
+        network = Network(nn.Identity(), 2, 2, entry.method.head(config), nn.Linear(2, 2))
+        return entry.create(network, config).recipe().refresh.views
+
+
+def _check_classifier(config: MethodConfig, data: Dataset) -> None:
+    """A backbone's own classifier numbers its classes in alphabetical order (ImageNet's WordNet ids)."""
+    require(
+        not config.keep_classifier or list(data.classes) == sorted(data.classes),
+        f"{data.task} keeps the backbone's classifier, but its classes are not in alphabetical order: name "
+        "them so, or add --set keep_classifier=false.",
+    )
 
 
 def _known(entry: Entry) -> set[str]:

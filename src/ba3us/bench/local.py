@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from ba3us.bench.database import Database, Failure
+from ba3us.bench.database import Failure
 from ba3us.bench.execute import Outcome, execute
 from ba3us.bench.jobs import THREADS, Job
-from ba3us.progress import bar
 
 Work = Callable[[Job], Outcome]
 _SPAWN = get_context("spawn")
@@ -52,23 +51,6 @@ def run(jobs: Iterable[Job], workers: int = 0, work: Work = execute) -> Iterator
             worker.end()
 
 
-def run_into(
-    database: Database,
-    jobs: list[Job],
-    labels: dict[str, Any],
-    workers: int = 0,
-    show: bool = False,
-    work: Work = execute,
-) -> None:
-    """Run the jobs that the database has not got by the time their turn comes, and record them."""
-    missing = (job for job in jobs if not database.has(job.key))
-    with bar("Benchmark", len(jobs), show) as progress:
-        for done, (job, outcome) in enumerate(run(missing, workers, work), start=1):
-            database.record(job, outcome, labels[job.data])
-            failed = "failed" if isinstance(outcome, Failure) else ""
-            progress.update(done, " ".join(filter(None, (job.label, job.task, job.variant, failed))))
-
-
 class _Worker:
     """A process that carries out one job after the other."""
 
@@ -104,12 +86,13 @@ def _serve(pipe: Any, work: Work) -> None:
     torch.set_num_threads(THREADS)
     with suppress(EOFError, OSError):  # the first process is gone
         while True:
-            pipe.send(_tried(work, pipe.recv()))
+            pipe.send(tried(work, pipe.recv()))
 
 
-def _tried(work: Work, job: Job) -> Outcome | Failure:
+def tried(work: Callable[..., Outcome], *given: Any) -> Outcome | Failure:
+    """What comes of a work, also if nothing does."""
     try:
-        return work(job)
+        return work(*given)
     except Exception as error:  # a run that diverges or does not fit is a row as well
         words = str(error).strip().splitlines()
         return Failure(words[0] if words else type(error).__name__)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ba3us.bench import local
-from ba3us.bench.database import Database
-from ba3us.bench.domains import Dataset, dataset, inspect
-from ba3us.bench.execute import RULES, check_trainable, execute
-from ba3us.bench.jobs import Job, chosen_methods, jobs, narrowed, tuned_with_labels
-from ba3us.bench.protocol import Protocol, read_protocol
+from ba3us.bench import cluster, local
+from ba3us.bench.database import Database, Failure
+from ba3us.bench.domains import STAND_IN, Dataset, Domain, dataset, inspect
+from ba3us.bench.execute import RULES, Outcome, execute
+from ba3us.bench.images import Sight, check_kind, sight, warm
+from ba3us.bench.jobs import Job, System, chosen_methods, jobs, labelled, narrowed, tuned_with_labels
+from ba3us.bench.protocol import Protocol, Subset, read_protocol
 from ba3us.bench.tables import Table, ranked, tables
 from ba3us.bench.writers import markdown
 from ba3us.errors import did_you_mean, require
+from ba3us.progress import bar
 
+Ended = Iterator[tuple[Job, Outcome | Failure]]
 _NAMED = ("key", "label", "protocol", "task", "variant", "method", "seed", "settings")
 
 
@@ -39,35 +43,61 @@ def prepare(
     named: str | Path,
     root: Path | None = None,
     *,
-    methods: str = "source-only,e-dann,ba3us",
+    methods: str | Sequence[System] = "source-only,e-dann,ba3us",
     seeds: int | None = None,
     options: dict[str, Any] | None = None,
     label: str = "{method}",
     tasks: str | None = None,
     variants: str | None = None,
     selection: str | None = None,
+    images: dict[str, Any] | None = None,
+    anyway: bool = False,
+    first: Sequence[int] = (),
 ) -> Study:
-    """Read a protocol, check its data, and list the runs; lists of names are comma-separated."""
+    """Read a protocol, check its data, and list the runs; lists of names are comma-separated.
+
+    `images` are fields of a spec, for domains of images; `anyway` leaves out to count samples. `first`: in
+    place of the protocol's targets, those with the first so many classes, as far as there are so many.
+    """
     protocol = narrowed(read_protocol(named), tasks, variants, selection)
+    protocol = dataclasses.replace(protocol, expected={}) if anyway else protocol
     for rule in protocol.selection:
         require(rule in RULES, f"Unknown selection rule {rule!r}: {did_you_mean(rule, RULES)}")
-    names = chosen_methods(methods)
     domains, wrong = inspect(protocol, root)
     more = f" ({len(wrong) - 1} more; --check lists them)" if len(wrong) > 1 else ""
     require(not wrong, f"{wrong[0] if wrong else ''}{more}")
-    check_trainable(domains.values())
+    seen = sight(protocol, images or {}) if check_kind(domains.values(), images or {}) else None
+    systems = methods
+    if isinstance(systems, str):
+        systems = labelled(chosen_methods(systems, seen is not None), label)
+    if first:
+        protocol = _with_first(protocol, domains, first)
     datasets = [
         dataset(protocol, domains, task, subset) for task in protocol.tasks for subset in protocol.targets
     ]
-    todo = jobs(protocol, datasets, names, seeds or protocol.seeds, options or {}, label)
-    return Study(protocol, datasets, todo, _notes(protocol, names, {d.backbone for d in domains.values()}))
+    todo = jobs(protocol, datasets, systems, seeds or protocol.seeds, options or {}, seen)
+    notes = _notes(protocol, [s.method for s in systems], {d.backbone for d in domains.values()}, seen)
+    notes += ["Samples were not counted."] if anyway else []
+    folder = root or protocol.folder
+    stand_ins = (place / STAND_IN for place in (folder, folder.resolve().parent))
+    notes += [file.read_text(encoding="utf-8").strip() for file in stand_ins if file.is_file()]
+    return Study(protocol, datasets, todo, notes)
+
+
+def _with_first(protocol: Protocol, domains: dict[str, Domain], first: Sequence[int]) -> Protocol:
+    """Targets of the first k classes, for every k that all tasks have classes for."""
+    counts = [domains[t.source].counts.keys() & domains[t.target].counts.keys() for t in protocol.tasks]
+    most = min(len(shared & set(protocol.classes or shared)) for shared in counts)
+    targets = tuple(Subset(str(k), first=k) for k in first if k <= most)
+    require(bool(targets), f"Source and target share {most} classes, none of {list(first)}: ask for fewer.")
+    return dataclasses.replace(protocol, targets=targets)
 
 
 def check(named: str | Path, root: Path | None = None, tasks: str | None = None) -> tuple[list[str], list[str]]:
     """What the data of a protocol's tasks is, and what is wrong with it, a sentence each."""
     domains, wrong = inspect(narrowed(read_protocol(named), tasks, None, None), root)
     found = [
-        f"Domain {d.name} ({d.path}): {len(d.classes)} samples of {len(d.counts)} classes."
+        f"Domain {d.name} ({d.file.path}): {len(d.classes)} samples of {len(d.counts)} classes."
         for d in domains.values()
     ]
     return found, wrong
@@ -80,8 +110,12 @@ def run(
     retry_failed: bool = False,
     show: bool = False,
     work: local.Work = execute,
+    address: str | None = None,
 ) -> pd.DataFrame:
-    """Run what `out` has not got yet; returns a row per job, with the columns of :meth:`Database.table`."""
+    """Run what `out` has not got yet; returns a row per job, with the columns of :meth:`Database.table`.
+
+    With the `address` of a Ray cluster its machines run it, else processes on this one.
+    """
     with Database(out) as database:
         database.know(study.protocol.name, study.datasets)
         if retry_failed:
@@ -89,14 +123,31 @@ def run(
         done = database.outcomes()
         todo = [job for job in study.jobs if job.key not in done]
         labels = {data.digest: data.labels for data in study.datasets}
+        asked_for = {job.data: (job.images, job.pair) for job in todo}
+        warm(((seen, pair) for seen, pair in asked_for.values() if seen is not None), show)
         try:
-            local.run_into(database, todo, labels, workers, show, work)
+            # another benchmark may have been faster by the time a job's turn comes
+            missing = (job for job in todo if not database.has(job.key))
+            if address is None:
+                on_gpu = any(job.images is not None and job.images.spec.device == "cuda" for job in todo)
+                workers = workers or int(on_gpu)  # runs would fight for the memory of the one device
+                _record(database, local.run(missing, workers, work), labels, len(todo), show)
+            else:
+                _record(database, cluster.run(missing, address, workers, work), labels, len(todo), show)
         except (KeyboardInterrupt, SystemExit):
             left = len({job.key for job in todo} - database.outcomes().keys())
             print(f"Stopped with {left} runs to go: the same command goes on from {out}.", file=sys.stderr)
             raise
         asked = pd.DataFrame([{name: getattr(job, name) for name in _NAMED} for job in study.jobs])
         return asked.merge(database.table().drop(columns=[*_NAMED[1:]]), on="key", how="left")
+
+
+def _record(database: Database, ended: Ended, labels: dict[str, Any], total: int, show: bool) -> None:
+    with bar("Benchmark", total, show) as progress:
+        for done, (job, outcome) in enumerate(ended, start=1):
+            database.record(job, outcome, labels[job.data])
+            failed = "failed" if isinstance(outcome, Failure) else ""
+            progress.update(done, " ".join(filter(None, (job.label, job.task, job.variant, failed))))
 
 
 def study_tables(study: Study, rows: pd.DataFrame, sort: bool = False) -> list[Table]:
@@ -115,12 +166,14 @@ def page(study: Study, made: Sequence[Table]) -> str:
     return f"# {study.protocol.title}\n\n    {command}\n\n{what}{with_commit}.\n\n{markdown(made)}"
 
 
-def _notes(protocol: Protocol, names: list[str], backbones: set[str | None]) -> list[str]:
+def _notes(protocol: Protocol, names: list[str], backbones: set[str | None], seen: Sight | None) -> list[str]:
     made = ", ".join(sorted(name for name in backbones if name))
     meant = (
         f" (the protocol's backbone is {protocol.backbone})" if protocol.backbone not in (None, made) else ""
     )
     said = [f"Features: frozen, {made or 'as in the files'}{meant}."]
+    if seen is not None:
+        said = [f"Images: {seen.spec.backbone}, trained: {seen.spec.train}, views: {seen.spec.views}."]
     if tuned := tuned_with_labels(protocol, names):
         said.append(f"Published settings of single tasks tuned with target labels: {', '.join(tuned)}.")
     return said

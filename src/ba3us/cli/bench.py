@@ -4,12 +4,57 @@ from __future__ import annotations
 
 import json as jsonlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ba3us.cli.app import Json, app, show
 from ba3us.errors import require
+
+
+def _images(help: str) -> Any:
+    return typer.Option(help=help, rich_help_panel="Images")
+
+
+Backbone = Annotated[str | None, _images("A timm name (default: the protocol's).")]
+Weights = Annotated[Path | None, _images("A .safetensors or .pth file with the backbone's weights.")]
+Train = Annotated[str | None, _images("head (default on a CPU), tail, all, or the stage to train from.")]
+Views = Annotated[int | None, _images("Views kept where a part is frozen; 0: the centre [head 0, else 4].")]
+Size = Annotated[int | None, _images("Side of the crops [the backbone's own].")]
+Device = Annotated[str | None, _images("auto, cpu or cuda.")]
+CacheGb = Annotated[float | None, _images("What each cache may hold; 0: none [10].")]
+Engine = Annotated[str, typer.Option(help="local: processes here; ray: the machines of a Ray cluster.")]
+Address = Annotated[str, typer.Option(help="Of the Ray cluster's head; auto: the one this machine is in.")]
+Workers = Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)]
+Steps = Annotated[int | None, typer.Option(help="Updates of every run.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="name=value for the methods, or method.name=value for one.")
+]
+Anyway = Annotated[
+    bool, typer.Option("--anyway", help="Run although samples may be missing; the tables say so.")
+]
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields of a spec that were typed."""
+    return {k: str(v) if isinstance(v, Path) else v for k, v in fields.items() if v is not None}
+
+
+def all_options(settings: list[str] | None, steps: int | None) -> dict[str, Any]:
+    """Hyper-parameters as they were typed."""
+    from ba3us.methods.options import parse_options
+
+    options = parse_options(settings or ())
+    require(
+        steps is None or "steps" not in options, f"--steps {steps} stands beside --set steps: leave one out."
+    )
+    return options | ({} if steps is None else {"steps": steps})
+
+
+def chosen_address(engine: str, address: str) -> str | None:
+    """The cluster's, if one is to be used."""
+    require(engine in ("local", "ray"), f"Unknown engine {engine!r}: choose local or ray.")
+    return address if engine == "ray" else None
 
 
 @app.command()
@@ -22,11 +67,8 @@ def bench(
     seeds: Annotated[int | None, typer.Option(help="How many (default: the protocol's).", min=1)] = None,
     tasks: Annotated[str | None, typer.Option(help="Only these, comma-separated: 'A->D,D->A'.")] = None,
     variants: Annotated[str | None, typer.Option(help="Only these targets, comma-separated.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Updates of every run.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="name=value for the methods, or method.name=value for one."),
-    ] = None,
+    steps: Steps = None,
+    settings: Settings = None,
     selection: Annotated[
         str | None, typer.Option(help="Rules that choose a checkpoint; the first leads.")
     ] = None,
@@ -34,7 +76,17 @@ def bench(
     out: Annotated[Path, typer.Option(help="Database of runs; finished ones are not run again.")] = Path(
         "runs/bench.sqlite"
     ),
-    workers: Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)] = 0,
+    workers: Workers = 0,
+    engine: Engine = "local",
+    address: Address = "auto",
+    backbone: Backbone = None,
+    weights: Weights = None,
+    train: Train = None,
+    views: Views = None,
+    size: Size = None,
+    device: Device = None,
+    cache_gb: CacheGb = None,
+    anyway: Anyway = False,
     check: Annotated[
         bool, typer.Option("--check", help="Compare the data with what is expected; no run.")
     ] = False,
@@ -52,7 +104,6 @@ def bench(
     """Run methods × tasks × seeds of a protocol; tables of accuracy by selection rule, cost and mistakes."""
     from ba3us import bench as benches
     from ba3us.data.writing import check_new_file, new_file
-    from ba3us.methods.options import parse_options
 
     if check:
         found, wrong = benches.check(protocol, root, tasks)
@@ -60,10 +111,6 @@ def bench(
         if not json:
             print("\n".join([*found, *(wrong or ["All is as expected."])]))
         raise typer.Exit(2 if wrong else 0)
-    options = parse_options(settings or ())
-    require(
-        steps is None or "steps" not in options, f"--steps {steps} stands beside --set steps: leave one out."
-    )
     form = benches.chosen_format(form, write)
     for file in (write, page):
         if file is not None:
@@ -73,13 +120,23 @@ def bench(
         root,
         methods=methods,
         seeds=seeds,
-        options=options | ({} if steps is None else {"steps": steps}),
+        options=all_options(settings, steps),
         label=label,
         tasks=tasks,
         variants=variants,
         selection=selection,
+        images=given(
+            backbone=backbone,
+            weights=weights,
+            train=train,
+            views=views,
+            size=size,
+            device=device,
+            cache_gb=cache_gb,
+        ),
+        anyway=anyway,
     )
-    rows = benches.run(study, out, workers, retry_failed, show=not json)
+    rows = benches.run(study, out, workers, retry_failed, not json, address=chosen_address(engine, address))
     made = benches.study_tables(study, rows, sort)
     text = benches.WRITERS[form](made)
     for file, content in ((write, text), (page, benches.page(study, made))):

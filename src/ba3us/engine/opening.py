@@ -87,8 +87,7 @@ class OpenedImages:
 
     def domains(self, front: nn.Module | None, spec: Spec, show: bool) -> Domains:
         """Crops of the images, or what the frozen `front` says of them."""
-        s, device = self.samples, place(spec)
-        views = (0 if s.train == "head" else 4) if spec.views is None else spec.views
+        s, device, views = self.samples, place(spec), view_count(spec)
         how: dict[str, Any] = {
             "seed": spec.seed,
             "views": None if front is None else views,
@@ -138,6 +137,16 @@ def place(spec: Spec) -> str:
     return str(spec.device)
 
 
+def depth(spec: Spec) -> str:
+    """How much of a backbone is trained, decided."""
+    return spec.train or ("tail" if place(spec) == "cuda" else "head")
+
+
+def view_count(spec: Spec) -> int:
+    """Augmented views per image that are kept, decided."""
+    return (0 if depth(spec) == "head" else 4) if spec.views is None else spec.views
+
+
 def gigabytes(spec: Spec) -> float:
     """What the caches may hold."""
     return DEFAULT_GIGABYTES if spec.cache_gb is None else spec.cache_gb
@@ -176,11 +185,7 @@ def _features(spec: Spec) -> OpenedArrays:
 def _images(spec: Spec, show: bool) -> OpenedImages:
     source = _list_source(Path(str(spec.source)), spec)
     target = list_images(str(spec.target), spec.root)
-    train = spec.train or ("tail" if place(spec) == "cuda" else "head")
-    name = spec.backbone or OFFLINE
-    backbone = create_backbone(name, spec.weights)
-    backbone = dataclasses.replace(backbone, size=spec.size or backbone.size)
-    samples = Images(name, backbone.digest, train, backbone.size, backbone.mean, backbone.std)
+    backbone, samples = seen_with(spec)
     how: dict[str, Any] = {"cache_gb": gigabytes(spec), "workers": spec.workers, "progress": show}
     opened = open_images(source, samples.side, **how, title="Decoding the source")
     labels, classes, lost = _readable_classes(source, opened.images)
@@ -189,6 +194,14 @@ def _images(spec: Spec, show: bool) -> OpenedImages:
     return OpenedImages(
         samples, opened.pixels, labels, given.pixels, classes, backbone, _alike(classes), skipped
     )
+
+
+def seen_with(spec: Spec) -> tuple[Backbone, Images]:
+    """The backbone that a spec asks for, and how it sees images."""
+    name = spec.backbone or OFFLINE
+    backbone = create_backbone(name, spec.weights)
+    backbone = dataclasses.replace(backbone, size=spec.size or backbone.size)
+    return backbone, Images(name, backbone.digest, depth(spec), backbone.size, backbone.mean, backbone.std)
 
 
 def list_images(path: str | Path, root: str | Path | None) -> ImageList:

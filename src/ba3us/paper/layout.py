@@ -29,6 +29,7 @@ from zlib import crc32
 
 import numpy as np
 
+from ba3us.bench.domains import STAND_IN
 from ba3us.data.writing import new_file, new_folder
 from ba3us.errors import did_you_mean, optional_import, require
 
@@ -82,7 +83,7 @@ def generate(protocol: str, root: Path, fraction: float = 1.0, least: int = 2, s
                 _write_class(folder / name, number, same.get(name, name), domain, seed)
     if same:
         _write_lists(root / protocol, made, same)
-    with new_file(root / "GENERATED.txt") as part:
+    with new_file(root / STAND_IN) as part:
         part.write_text(_NOTE, encoding="utf-8")
     return made
 

@@ -1,0 +1,245 @@
+"""A table or figure of the paper in one call: runs what is missing, writes the files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ba3us import bench
+from ba3us.bench import paper as printed
+from ba3us.bench.database import Database, Kept
+from ba3us.bench.execute import opened_job
+from ba3us.bench.jobs import listed
+from ba3us.bench.tables import Cell, Table
+from ba3us.data import Target
+from ba3us.data.writing import new_file
+from ba3us.engine import train
+from ba3us.engine.model import Model
+from ba3us.errors import UserError, did_you_mean, require
+from ba3us.paper import drawings, figures
+from ba3us.paper.plans import PLANS, Part, Plan, Row, plan
+
+DRAWN: dict[str, Callable[[Path], list[Path]]] = {
+    "figure1": drawings.framework,
+    "figure2": drawings.uncertainty,
+}
+_TABLES = {"md": "markdown", "tex": "latex", "csv": "csv"}
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is wanted of a plan, and where; lists of names are comma-separated.
+
+    `images` are fields of a spec; `address` is that of a Ray cluster, `anyway` leaves out to count samples.
+    """
+
+    out: Path = Path("paper")
+    database: Path = Path("runs/paper.sqlite")
+    root: Path | None = None
+    protocol: str | None = None
+    tasks: str | None = None
+    methods: str | None = None
+    seeds: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    images: dict[str, Any] = field(default_factory=dict)
+    workers: int = 0
+    address: str | None = None
+    anyway: bool = False
+    show: bool = False
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A part of a plan with its runs: a row each, as a benchmark gives them."""
+
+    part: Part
+    study: bench.Study
+    rows: pd.DataFrame
+
+    @property
+    def rule(self) -> str:
+        """What chooses checkpoints."""
+        return self.study.protocol.selection[0]
+
+
+def produce(name: str, order: Order) -> list[Path]:
+    """Run what the database has not got, and write a table or figure; returns the files."""
+    if name in DRAWN:
+        return DRAWN[name](order.out / name)
+    require(name in PLANS, f"There is no {name!r} in the paper: {did_you_mean(name, [*DRAWN, *PLANS])}")
+    wanted = _narrowed(plan(name), order)
+    studies = [(part, _study(part, order)) for part in wanted.parts]  # all data is looked at before any run
+    if wanted.parts[0].drawing == "embedding":
+        points = pd.concat([_points(study, order) for _, study in studies], ignore_index=True)
+        return figures.embedding(points, order.out / name)
+    done = [
+        Ready(
+            part,
+            study,
+            bench.run(study, order.database, order.workers, False, order.show, address=order.address),
+        )
+        for part, study in studies
+    ]
+    if wanted.parts[0].drawing == "table":
+        return list(_write_tables(order.out / name, done))
+    with Database(order.database) as database:
+        return list(_draw(order.out / name, done, database))
+
+
+def _narrowed(wanted: Plan, order: Order) -> Plan:
+    """The plan on the protocol, tasks and methods that were asked for."""
+    tasks = listed(order.tasks or "")
+    if order.protocol is not None:
+        known = [task.name for task in bench.read_protocol(order.protocol).tasks]
+        every = known if wanted.parts[0].drawing == "table" else known[:1]
+        wanted = wanted.on(order.protocol, tasks or every)
+    elif tasks:
+        known = [task for part in wanted.parts for task in part.tasks]
+        for task in tasks:
+            require(task in known, f"{wanted.name} has no task {task!r}: {did_you_mean(task, known)}")
+        kept = ((part, tuple(t for t in part.tasks if t in tasks)) for part in wanted.parts)
+        wanted = dataclasses.replace(
+            wanted, parts=tuple(dataclasses.replace(part, tasks=few) for part, few in kept if few)
+        )
+    names = listed(order.methods or "")
+    rows = [row for part in wanted.parts for row in part.rows]
+    known = [text for row in rows for text in (row.printed, row.method or "")]
+    for name in names:
+        require(
+            name in known, f"{wanted.name} has no method {name!r}: {did_you_mean(name, filter(None, known))}"
+        )
+    parts = (
+        (part, tuple(r for r in part.rows if not names or {r.printed, r.method} & {*names}))
+        for part in wanted.parts
+    )
+    return dataclasses.replace(
+        wanted, parts=tuple(dataclasses.replace(part, rows=few) for part, few in parts if few)
+    )
+
+
+def _study(part: Part, order: Order) -> bench.Study:
+    study = bench.prepare(
+        part.protocol,
+        order.root,
+        methods=[bench.System(row.printed, row.method, row.options) for row in part.rows if row.method],
+        seeds=order.seeds,
+        options=order.options,
+        tasks=",".join(part.tasks),
+        images=order.images,
+        anyway=order.anyway,
+        first=part.target_classes,
+    )
+    if any(row.options for row in part.rows):  # the paper's numbers are not those of a sweep
+        study = dataclasses.replace(study, protocol=dataclasses.replace(study.protocol, paper=None))
+    noted = [f"{row.printed}: {row.note}." for row in part.rows if row.note]
+    return dataclasses.replace(study, notes=study.notes + noted)
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+
+def _write_tables(out: Path, done: Sequence[Ready]) -> Iterator[Path]:
+    made = [table for ready in done for table in _tables(ready)]
+    for suffix, form in _TABLES.items():
+        path = out.with_suffix(f".{suffix}")
+        with new_file(path) as part:
+            part.write_text(bench.WRITERS[form](made), encoding="utf-8")
+        yield path
+
+
+def _tables(ready: Ready) -> list[Table]:
+    """Those of the study; rows that are on paper only stand below."""
+    overview, by_task, *more = bench.study_tables(ready.study, ready.rows)
+    results = printed.results()
+    results = results[results["protocol"] == ready.study.protocol.paper]
+    only = [row for row in ready.part.rows if row.method is None]
+    rows = [*by_task.rows, *(_on_paper(row, results, by_task.columns) for row in only)]
+    return [overview, dataclasses.replace(by_task, rows=rows), *more]
+
+
+def _on_paper(row: Row, results: pd.DataFrame, columns: Iterable[str]) -> list[Cell]:
+    found = results[results["printed"] == row.printed].set_index("task")["accuracy"]
+    figures = (f"{found[c]:.2f}" if c in found else "–" for c in list(columns)[1:])
+    return [Cell(f"{row.printed}, paper"), *(Cell(text) for text in figures)]
+
+
+# --- figures ------------------------------------------------------------------------------------------------
+
+
+def _draw(out: Path, done: Sequence[Ready], database: Database) -> Iterator[Path]:
+    if done[0].part.drawing == "convergence":
+        curves = pd.concat([_curves(ready, database) for ready in done], ignore_index=True)
+        yield from figures.convergence(curves, out)
+        return
+    for letter, ready in zip("abcdefgh", done):
+        place = out.with_name(out.name + letter)
+        fine = _fine(ready)
+        if ready.part.drawing == "accuracy_by_classes":
+            table = fine[["label", "seed"]].rename(columns={"label": "method"})
+            table.insert(0, "classes", fine["variant"].astype(int))
+            table["accuracy"] = 100 * fine[f"accuracy:{ready.rule}"]
+            yield from figures.accuracy_by_classes(table, place)
+        else:
+            yield from _draw_weights(ready, fine[fine["seed"] == fine["seed"].min()], database, place)
+
+
+def _draw_weights(ready: Ready, rows: pd.DataFrame, database: Database, out: Path) -> list[Path]:
+    """Of one run per system and task."""
+    weights: dict[str, np.ndarray] = {}
+    for row in rows.itertuples():
+        kept = database.kept(str(row.key))
+        weights[f"{row.label}, {row.task}"] = kept.probabilities[kept.selected[ready.rule]]
+    data = ready.study.datasets[0]
+    present = np.isin(np.arange(len(data.classes)), data.labels)
+    return figures.class_weights(weights, present, data.classes, out)
+
+
+def _curves(ready: Ready, database: Database) -> pd.DataFrame:
+    """Accuracy at every evaluation of every run."""
+    parts = []
+    for row in _fine(ready).itertuples():
+        kept = database.kept(str(row.key))
+        named = {"task": row.task, "method": row.label, "seed": row.seed, "updates": _updates(kept)}
+        found = pd.DataFrame(named | {"accuracy": 100 * (kept.predictions == kept.labels).mean(axis=1)})
+        parts.append(found.assign(selected=found.index == kept.selected[ready.rule]))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _updates(kept: Kept) -> pd.Series:
+    """Updates before each evaluation, over all phases."""
+    looks = kept.evaluations
+    ends = looks.groupby("phase", sort=False)["step"].max()
+    return looks["step"] + looks["phase"].map(ends.cumsum() - ends)
+
+
+def _fine(ready: Ready) -> pd.DataFrame:
+    """Runs that ended well."""
+    fine = ready.rows[ready.rows["outcome"] == "ok"]
+    if fine.empty:
+        raise UserError(f"All runs of {ready.study.protocol.title} failed: {ready.rows['reason'].iloc[0]}")
+    return fine
+
+
+def _points(study: bench.Study, order: Order) -> pd.DataFrame:
+    """t-SNE of both domains by the selected weights of every system; nothing of it is kept."""
+    labels = {data.digest: data.labels for data in study.datasets}
+    parts = []
+    for job in study.jobs:
+        if job.seed == 0:
+            spec, opened = opened_job(job)
+            run, target = train(spec, opened, show=order.show)
+            source = opened.domains(run.model.front, spec, False).source
+            both = _features(run.model, source), _features(run.model, target)
+            found = figures.joint_tsne(*both, job.pair.source_labels, labels[job.data])
+            parts.append(found.assign(task=job.task, method=job.label))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _features(model: Model, domain: Target) -> np.ndarray:
+    return np.concatenate([features.numpy() for features, _ in model.outputs(domain)])

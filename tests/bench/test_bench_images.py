@@ -1,0 +1,192 @@
+"""Benchmarks on images: what a run depends on, what is shared, whose classifier, what can't be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_bench_study import call
+
+from ba3us import bench
+from ba3us.bench import images
+from ba3us.bench.database import Database
+from ba3us.bench.execute import execute
+from ba3us.data.frozen_domain import FrozenTarget
+from ba3us.errors import UserError
+from ba3us.paper import layout
+from image_toys import COLOURS
+
+Image = pytest.importorskip("PIL.Image", reason="needs the vision extra")
+timm = pytest.importorskip("timm", reason="needs the vision extra")
+NAMES = ["n01", "n02", "n03"]
+FAST = {"steps": 3, "batch_size": 4, "bottleneck": 5, "refresh_every": 2}
+PROTOCOL = "domains: {P: one, Q: two.txt}\ntasks: [P->Q]\ntarget: {classes: [n01, n03]}\n"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BA3US_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def weights(tmp_path) -> Path:
+    """A network whose own classifier has three classes."""
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_resnet", num_classes=3).state_dict(), tmp_path / "w.safetensors")
+    return tmp_path / "w.safetensors"
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """A folder of three colours, and a list of two of them that counts its classes from the last."""
+    lines = []
+    for domain, rows in (("one", 4), ("heap", 3)):
+        for c, name in enumerate(NAMES):
+            folder = tmp_path / domain / name
+            folder.mkdir(parents=True)
+            for i in range(rows):
+                noise = np.random.default_rng([c, i, rows]).normal(0, 30, (20, 24, 3))
+                Image.fromarray(np.clip(COLOURS[c] + noise, 0, 255).astype(np.uint8)).save(folder / f"{i}.png")
+                lines += [f"heap/{name}/{i}.png {2 - c}"] if domain == "heap" else []
+    (tmp_path / "two.txt").write_text("\n".join(lines))
+    (tmp_path / "toy.yaml").write_text(PROTOCOL)
+    return tmp_path
+
+
+def prepared(photos: Path, weights: Path, text: str = PROTOCOL, methods: str = "source-only", **more: object):
+    (photos / "toy.yaml").write_text(text)
+    seen = {"backbone": "test_resnet", "weights": str(weights), "size": 32, **more.pop("images", {})}
+    given = {"methods": methods, "seeds": 1, "options": FAST, "images": seen, **more}
+    return bench.prepare(photos / "toy.yaml", **given)
+
+
+@pytest.mark.parametrize("train", ["head", "tail", "all"])
+def test_images_are_trained_on_at_every_depth(photos, weights, train):
+    seen = {"train": train, "views": None if train == "all" else 1, "device": "cpu"}
+    study = prepared(photos, weights, methods="ba3us,sspda,cdan+transnorm", images=seen)
+    outcomes = [execute(job) for job in study.jobs]
+    assert f"Images: test_resnet, trained: {train}, " in study.notes[0]
+    with Database(photos / "b.sqlite") as database:
+        database.know("toy", study.datasets)
+        database.record(study.jobs[0], outcomes[0], study.datasets[0].labels)
+        kept = database.kept(study.jobs[0].key)
+    assert kept.spec["images"]["train"] == train and kept.predictions.shape[1] == 6
+    assert kept.probabilities.shape == (len(kept.evaluations), 3)
+    assert np.allclose(kept.probabilities.sum(axis=1), 1, atol=1e-5)
+
+
+def test_the_key_changes_with_all_that_matters_and_with_nothing_else(photos, weights):
+    def key(**fields):
+        return prepared(photos, weights, images={"device": "cpu", **fields}).jobs[0].key
+
+    first = key()
+    assert first == key(train="head") == key(views=0) == key(cache_gb=0.0)
+    assert len({first, key(train="tail"), key(views=2), key(size=40), key(backbone="test_vit")}) == 5
+    copy = photos / "copy.safetensors"
+    copy.write_bytes(weights.read_bytes())
+    assert key(weights=str(copy)) == first
+    state = timm.create_model("test_resnet", num_classes=3).state_dict()
+    save_file(state, copy)
+    assert key(weights=str(copy)) != first
+
+
+def test_frozen_vectors_are_made_once_before_the_workers_start(photos, weights, monkeypatch):
+    study = prepared(photos, weights, methods="source-only,dann", seeds=2)
+    seen, made = [], FrozenTarget._made
+
+    def counted(self, rows, views):
+        seen.extend(rows)
+        return made(self, rows, views)
+
+    monkeypatch.setattr(FrozenTarget, "_made", counted)
+    images.warm([(study.jobs[0].images, study.jobs[0].pair)])
+    assert len(seen) == 12 + 6
+    for job in study.jobs:
+        execute(job)
+    assert len(seen) == 12 + 6
+
+
+def test_a_kept_classifier_numbers_the_classes_as_the_source_is_sorted(photos, weights):
+    options = {"keep_classifier": True, "steps": 0, "warmup_steps": 0}
+    study = prepared(photos, weights, options=options)
+    model = timm.create_model("test_resnet", num_classes=3).eval()
+    model.load_state_dict(load_file(weights))
+    opened = images.open_pair(study.jobs[0].images, study.jobs[0].pair)
+    target = opened.domains(None, study.jobs[0].images.spec, False).target
+    with torch.no_grad():
+        own = model(target.batch(slice(None))).argmax(dim=1).numpy()
+    assert np.array_equal(execute(study.jobs[0]).predictions[-1], own)
+    assert study.datasets[0].classes == tuple(NAMES)
+    assert study.datasets[0].labels.tolist() == [0, 0, 0, 2, 2, 2]  # the list counts them the other way round
+    with pytest.raises(UserError, match="keeps the backbone's classifier, but its classes are not in alph"):
+        prepared(photos, weights, PROTOCOL + "classes: [n02, n01, n03]\n", options=options)
+
+
+def test_ten_crops_are_for_published_refreshes_from_views(photos, weights):
+    def crops(text):
+        return {j.method: j.images.spec.ten_crop for j in prepared(photos, weights, text, "pada,san,dann").jobs}
+
+    assert crops(PROTOCOL) == {"pada": False, "san": False, "dann": False}
+    text = PROTOCOL.replace("P", "A").replace("Q", "D") + "published: office31\n"
+    assert crops(text) == {"pada": True, "san": True, "dann": False}
+    execute(prepared(photos, weights, text, "pada").jobs[0])
+
+
+def test_an_unreadable_image_is_the_reason_of_a_failed_row(photos, weights):
+    (photos / "heap" / "n01" / "1.png").write_text("no image")
+    words = ("--methods", "source-only", "--seeds", 1, "--backbone", "test_resnet", "--weights", weights)
+    said = call(photos / "toy.yaml", *words, "--size", 32, "--out", photos / "b.sqlite", "--json")
+    (row,) = json.loads(said.stdout)
+    assert row["outcome"] == "failed"
+    assert "1 of 6 images of" in row["reason"] and "heap/n01/1.png" in row["reason"]
+
+
+def test_what_changes_under_a_benchmark_is_refused(photos, weights):
+    job = prepared(photos, weights).jobs[0]
+    (photos / "one" / "n01" / "more.png").write_bytes(b"x")
+    with pytest.raises(UserError, match="one is not what it was"):
+        execute(job)
+    save_file(timm.create_model("test_resnet", num_classes=3).state_dict(), weights)
+    images._backbone.cache_clear()
+    with pytest.raises(UserError, match=r"w\.safetensors is not what it was"):
+        execute(job)
+
+
+def test_wrong_choices_are_sentences(photos, weights):
+    with pytest.raises(UserError, match="There is no weights file nowhere"):
+        prepared(photos, weights, images={"weights": "nowhere"})
+    weights.write_bytes(b"damaged")
+    study = prepared(photos, weights)
+    with pytest.raises(UserError, match="can't be read"):  # at once, not in every row
+        bench.run(study, photos / "b.sqlite", workers=1)
+
+
+def test_the_command_runs_on_images(photos, weights):
+    words = ("--methods", "source-only", "--seeds", 1, "--steps", 3, "--set", "batch_size=4", "--workers", 1)
+    seen = ("--backbone", "test_resnet", "--weights", weights, "--size", 32, "--train", "head", "--views", 0)
+    out = ("--out", photos / "b.sqlite", "--json")
+    said = call(photos / "toy.yaml", *words, *seen, "--device", "cpu", "--cache-gb", 1, *out)
+    assert said.exit_code == 0, said.output
+    assert json.loads(said.stdout)[0]["outcome"] == "ok"
+
+
+def test_generated_office31_is_what_the_protocol_expects(tmp_path, monkeypatch):
+    full = layout.counts
+    monkeypatch.setattr(layout, "counts", lambda p: {d: of for d, of in full(p).items() if d != "amazon"})
+    layout.generate("office31", tmp_path)
+    for root in (tmp_path, tmp_path / "office31"):
+        said = call("office31", "--root", root, "--check", "--tasks", "D->W")
+        assert said.exit_code == 0 and "795 samples of 31 classes" in said.output
+    next((tmp_path / "office31" / "dslr" / "mug").iterdir()).unlink()
+    assert "'mug' has 7 samples" in call("office31", "--root", tmp_path, "--check", "--tasks", "D->W").output
+    with pytest.raises(UserError, match="'mug' has 7 samples"):
+        bench.prepare("office31", tmp_path, tasks="D->W", methods="dann")
+    study = bench.prepare("office31", tmp_path, tasks="D->W", methods="dann", anyway=True)
+    assert "Samples were not counted." in study.notes
+    assert study.notes[-1].startswith("Pictures made up by ba3us") and study.notes[-1].endswith(".")
+    inside = bench.prepare("office31", tmp_path / "office31", tasks="D->W", methods="dann", anyway=True)
+    assert inside.notes == study.notes
