@@ -45,7 +45,7 @@ def fill(path: Path, runs: int) -> None:
     labels = generator.integers(0, 10, ROWS)
     nothing = np.zeros(0, dtype=np.int64)
     pair = Pair(File(Path("a"), ""), File(Path("b"), ""), nothing, nothing, nothing, 31)
-    options = {name: vars(methods.get(name).config()) for name in METHODS}
+    options = {name: vars(methods.get(name).options()) for name in METHODS}
     named = ((seed, t, m) for seed in itertools.count() for t in range(TASKS) for m in METHODS)
     outcomes = [outcome(generator, labels) for _ in range(200)]
     with Database(path) as database:

@@ -34,7 +34,7 @@ from ba3us.data import Streams
 from ba3us.data.image_domain import ImageSource, ImageTarget, PixelArray
 from ba3us.nn import Network
 from ba3us.nn.backbones import create_backbone
-from ba3us.training import Hook, RunConfig, Trainer
+from ba3us.training import Execution, Hook, Trainer
 
 CLASSES, LENT = 31, 0.25
 ROWS = {
@@ -49,7 +49,7 @@ def build(batch: int) -> tuple[Network, nn.Module, tuple[float, ...], tuple[floa
     torch.manual_seed(0)
     backbone = create_backbone("resnet50", pretrained=False)
     entry = methods.get("ba3us")
-    config = entry.config(steps=10**9, refresh_every=10**9, batch_size=batch)
+    config = entry.options(steps=10**9, refresh_every=10**9, batch_size=batch)
     network = Network(backbone.module, backbone.dim, CLASSES, entry.method.head(config))
     return network, entry.create(network, config), backbone.mean, backbone.std
 
@@ -97,7 +97,7 @@ def ours(batch: int, size: int, steps: int, precision: str = "32-true", compiled
     phase = dataclasses.replace(recipe.phases[-1], steps=steps + 1, horizon=10**6)
     recipe = dataclasses.replace(recipe, phases=(phase,))
     clock, streams = Clock(), Constant(len(source), len(target), 0)
-    run = RunConfig(precision=precision)
+    run = Execution(precision=precision)
     keep_memory()  # as `ba3us adapt` does
     Trainer(network, method, run, recipe=recipe, streams=streams, hooks=[clock]).fit(source, target)
     return clock.seconds[1:]

@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ba3us import methods
 from ba3us.data import Source, Streams, Target
 from ba3us.nn import Discriminator, Network
-from ba3us.training import Hook, RunConfig, Trainer, loop
+from ba3us.training import Execution, Hook, Trainer, loop
 from ba3us.training.batches import Feed
 
 DIM, CLASSES, BATCH, BORROWED, HIDDEN = 2048, 31, 36, 9, 1024
@@ -56,7 +56,7 @@ def data(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def build(name: str = "ba3us") -> tuple[Network, nn.Module]:
     entry = methods.get(name)
-    config = entry.config(steps=10**9, refresh_every=10**9, batch_size=BATCH)
+    config = entry.options(steps=10**9, refresh_every=10**9, batch_size=BATCH)
     network = Network(nn.Identity(), DIM, CLASSES, entry.method.head(config))
     return network, entry.create(network, config)
 
@@ -86,7 +86,7 @@ def ours(name: str = "ba3us") -> Row:
         phase = dataclasses.replace(recipe.phases[-1], steps=steps, horizon=10**6)
         recipe = dataclasses.replace(recipe, phases=(phase,))
         streams = Constant(len(source), len(target), 0) if name == "ba3us" else None
-        Trainer(network, method, RunConfig(), recipe=recipe, streams=streams, hooks=[clock]).fit(*domains)
+        Trainer(network, method, Execution(), recipe=recipe, streams=streams, hooks=[clock]).fit(*domains)
         return clock.milliseconds()
 
     return run

@@ -24,7 +24,7 @@ from ba3us.engine import Spec
 from ba3us.engine.build import Blueprint
 from ba3us.engine.opening import open_spec
 from ba3us.nn.backbones import OFFLINE
-from ba3us.training import RunConfig, Trainer
+from ba3us.training import Execution, Trainer
 
 
 class Ready:
@@ -55,7 +55,7 @@ class Ready:
         recipe, clock = self.step.method.recipe(), Clock()
         phase = dataclasses.replace(recipe.phases[-1], steps=steps + 1, horizon=10**6)
         recipe = dataclasses.replace(recipe, phases=(phase,))
-        run = RunConfig(predict_batch=32)
+        run = Execution(predict_batch=32)
         Trainer(self.step.network, self.step.method, run, recipe=recipe, hooks=[clock]).fit(*self.domains)
         return clock.seconds[1:]
 

@@ -18,7 +18,7 @@ from ba3us import methods
 from ba3us.data import Source, Target
 from ba3us.errors import UserError
 from ba3us.nn import Network
-from ba3us.training import RunConfig, Trainer
+from ba3us.training import Execution, Trainer
 from ba3us.training.devices import launched
 from ba3us.training.predict import predict_domain
 from ba3us.training.team import Team
@@ -30,7 +30,7 @@ SMALL: dict[str, Any] = {"steps": 10, "batch_size": 7, "refresh_every": 4, "bott
 NAMES = {entry.method: entry.name for entry in methods.entries()}.values()
 FEATURES = sorted({*NAMES, "ba3us", "ba3us+cdan"} - {"sspda", "cdan+transnorm"})
 LENGTHS = (1, 2, 3, 7, 18)
-RUN = RunConfig(threads=1, log_every=1)
+RUN = Execution(threads=1, log_every=1)
 
 
 def hidden_layer() -> nn.Module:
@@ -48,9 +48,9 @@ def with_dropout() -> nn.Module:
 def built(name: str, backbone: Callable[[], nn.Module] = hidden_layer, **options: Any):
     """A network without batch norm and a method, in float64."""
     entry = methods.get(name)
-    if entry.method.head(entry.config()).batch_norm:
+    if entry.method.head(entry.options()).batch_norm:
         options = {"bottleneck": None} | options  # there the norm layer sits
-    config = entry.config(**options_for(name, **SMALL | options))
+    config = entry.options(**options_for(name, **SMALL | options))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = Network(backbone(), WIDTH, CLASSES, entry.method.head(config))

@@ -84,10 +84,10 @@ def bare_method(
 ) -> Method:
     """A registered method on features as they are, without dropout."""
     entry = methods.get(name)
-    if hasattr(entry.config(), "discriminator_dropout"):
+    if hasattr(entry.options(), "discriminator_dropout"):
         options = {"discriminator_dropout": 0.0, **options}
     options = {"keep_classifier": False, "bottleneck_norm": False, **options, "bottleneck": None}
-    return entry.create(feature_network(width, None, classes), entry.config(**options)).to(dtype)
+    return entry.create(feature_network(width, None, classes), entry.options(**options)).to(dtype)
 
 
 def check_gradients(

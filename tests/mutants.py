@@ -47,7 +47,7 @@ MUTANTS = [
     _mutant("bench: sign of the entropy", STUDY, "bench/execute.py", '("entropy", -1)', '("entropy", 1)'),
     _mutant(
         "bench: published settings ignored", STUDY,
-        "bench/jobs.py", "entry.config(protocol=published, task=where, **changed)", "entry.config(**changed)",
+        "bench/jobs.py", "entry.options(protocol=published, task=where, **changed)", "entry.options(**changed)",
     ),
     _mutant(
         "bench: failed run not recorded", LOCAL,
@@ -132,7 +132,7 @@ MUTANTS = [
     ),
     _mutant(
         "spec: published settings ignored", SPEC,
-        "engine/spec.py", ".config(self.protocol, self.task, **self.options)", ".config(**self.options)",
+        "engine/spec.py", ".options(self.protocol, self.task, **self.options)", ".options(**self.options)",
     ),
     _mutant(
         "spec: fields of other data accepted", SPEC,

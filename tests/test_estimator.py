@@ -102,7 +102,7 @@ def test_history_is_a_table(fitted):
 
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_every_method_that_takes_features(name):
-    known = methods.get(name).method.Config.__dataclass_fields__
+    known = methods.get(name).method.Options.__dataclass_fields__
     small = {"bottleneck": 8, "discriminator_hidden": 8}
     model = PartialAdapter(name, steps=6, threads=1, options={k: v for k, v in small.items() if k in known})
     model.fit(X, Y, XT)

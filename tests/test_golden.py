@@ -14,7 +14,7 @@ from ba3us.methods.base import Outputs
 from ba3us.methods.registry import Entry
 from ba3us.schedules import InverseDecay, borrowed_by_interval, ramp
 from ba3us.selection import accuracies, selected_accuracy
-from ba3us.training import Hook, RunConfig, Trainer
+from ba3us.training import Execution, Hook, Trainer
 from golden_tools import LAYERS, close, feature_network, linears, named_parameters, rows, set_weights, tensor
 
 
@@ -45,7 +45,7 @@ def adversarial_case(file, j, dtype=torch.float64):
     logits = tensor(file["logits"][: 2 * b + k], dtype, grad=True)
     hidden, width = file["W1"].shape
     entry = methods.get("ba3us")
-    config = entry.config(
+    config = entry.options(
         batch_size=b,
         weight_alignment=bool(file[f"c{j}/has_weights"]),
         entropy_weights=bool(file[f"c{j}/use_entropy"]),
@@ -112,7 +112,7 @@ def test_schedules(golden):
     steps = file["iterations"].tolist()
     lr = [[float(file["ba3us/lr0"]) * scale * InverseDecay()(i) for scale in (1, 10)] for i in steps]
     close(lr, file["ba3us/lr"])
-    close([[methods.get("ba3us").config().weight_decay] * 2 for _ in steps], file["ba3us/weight_decay"])
+    close([[methods.get("ba3us").options().weight_decay] * 2 for _ in steps], file["ba3us/weight_decay"])
     for horizon, expected in zip(file["ba3us/grl_max_iter"].tolist(), file["ba3us/grl_lambda"], strict=True):
         close([ramp(i, horizon) for i in steps], expected)
     cases = sorted({name.split("/")[0] for name in file if name.startswith("kmid")})
@@ -181,7 +181,7 @@ def trained(file, v, precision):
         "momentum": float(file["cfg/momentum"]),
     }
     bottleneck, width = file["init/Wb"].shape
-    config = entry.config(
+    config = entry.options(
         steps=n,
         refresh_every=int(file["cfg/interval"]),
         warmup_steps=0,
@@ -196,7 +196,7 @@ def trained(file, v, precision):
         **stored,
     )
     if v in NAMED:  # the registered system is the original program's setting of that name
-        own = entry.config()
+        own = entry.options()
         assert {k: getattr(own, k) for k in ("weight_alignment", "weight_source")} == {
             k: stored[k] for k in ("weight_alignment", "weight_source")
         }
@@ -214,7 +214,7 @@ def trained(file, v, precision):
         recipe, decay=decay, phases=(dataclasses.replace(phase, steps=n + 1, horizon=n),)
     )
     watch = Watch(parameters)
-    run = RunConfig(precision=precision, log_every=1, threads=1)
+    run = Execution(precision=precision, log_every=1, threads=1)
     trainer = Trainer(network, method, run, recipe=recipe, streams=Recorded(file, v), hooks=[watch])
     if precision == "32-true":
         trainer.module.float()

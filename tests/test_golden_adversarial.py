@@ -15,7 +15,7 @@ from ba3us.methods.base import DomainOutputs, Outputs, Step
 from ba3us.methods.etn import leaky_log_softmax, leaky_scores
 from ba3us.methods.parts import sample_weights
 from ba3us.nn import DiscriminatorBank, Network
-from ba3us.training import Hook, RunConfig, Trainer
+from ba3us.training import Execution, Hook, Trainer
 from golden_tools import (
     LAYERS,
     bare_method,
@@ -137,7 +137,7 @@ def test_pada_trajectory(golden, precision, rtol):
     names = ("Wf", "bf", "Wb", "bb", "Wc", "bc", *LAYERS)
     hidden_f, width = file["init/Wf"].shape
     entry = methods.get("pada")
-    config = entry.config(
+    config = entry.options(
         protocol="office31",
         steps=int(file["cfg/N"]),
         refresh_every=int(file["cfg/update_iter"]),
@@ -162,7 +162,7 @@ def test_pada_trajectory(golden, precision, rtol):
     decay = dataclasses.replace(recipe.decay, power=float(file["cfg/power"]))
     recipe = dataclasses.replace(recipe, decay=decay)
     watch = Weights()
-    run = RunConfig(precision=precision, log_every=1, threads=1)
+    run = Execution(precision=precision, log_every=1, threads=1)
     trainer = Trainer(network, method, run, recipe=recipe, streams=Recorded(file), hooks=[watch])
     if precision == "32-true":
         trainer.module.float()
@@ -265,7 +265,7 @@ def test_etn(golden, dtype, rtol):
         set_weights(method.auxiliary.parameters(), [file[f"A_{name}"] for name in LAYERS])
         # the original counts two discriminator calls per update
         step = Step(file[f"c{j}/grl_step_source"] / 2, 1)
-        c = method.config
+        c = method.options
         close(c.reversal(step, ahead=0), file[f"c{j}/coeff_grl_source"], rtol)
         close(c.reversal(step, ahead=0.5), file[f"c{j}/coeff_grl_target"], rtol)
         terms = method.losses(Outputs(source, target, source), step)

@@ -38,7 +38,7 @@ def method_for(name, outputs, **options):
     """A registered method for features as they are."""
     width, classes = outputs.source.features.shape[1], outputs.source.logits.shape[1]
     entry = methods.get(name)
-    return entry.create(feature_network(width, None, classes), entry.config(bottleneck=None, **options))
+    return entry.create(feature_network(width, None, classes), entry.options(bottleneck=None, **options))
 
 
 def gradients(leaves):
@@ -87,7 +87,7 @@ def test_afn_head(golden):
     file = {k.removeprefix("head/"): v for k, v in golden("afn").items() if k.startswith("head/")}
     width, classes, p = len(file["W1"]), len(file["W2"]), float(file["dropout_p"])
     entry = methods.get("safn")
-    head = entry.method.head(entry.config(bottleneck=width, dropout=p))
+    head = entry.method.head(entry.options(bottleneck=width, dropout=p))
     network = Network(nn.Identity(), file["W1"].shape[1], classes, head)
     linear, norm = network.bottleneck[0], network.bottleneck[1]
     (place,) = (i for i, m in enumerate(network.bottleneck) if isinstance(m, nn.Dropout))
@@ -198,7 +198,7 @@ def check_transport(file, v, name, step, **options):
     close(terms["classification"], file[f"{v}/ce_loss"])
     close(terms["transport"], file[f"{v}/transport_loss"], 1e-4, what=f"{v}/transport_loss")
     close(sum(terms.values()), file[f"{v}/total_loss"], 1e-4)
-    c = method.config
+    c = method.options
     ours = losses.transport_cost(
         outputs.source.features, outputs.target.features, outputs.source.labels, outputs.target.logits,
         c.feature_weight, c.label_weight,

@@ -77,11 +77,11 @@ def tll_case(file, j, f_source, f_target):
     width, classes, hidden = f_source.shape[1], z_source.shape[1], len(file["W1"])
     if file[f"c{j}/kind"] == "adda_grl":
         method = bare_method("adda", width, classes, protocol="office31", discriminator_hidden=hidden, **ramps)
-        reversal = method.config.reversal(step, ahead=0)
+        reversal = method.options.reversal(step, ahead=0)
     else:  # TLL's λ counts from 0, so ours is one step behind
         method = bare_method("dann", width, classes, discriminator_hidden=hidden, **ramps)
         step = Step(step.number - 1, 1)
-        reversal = method.config.reversal(step)
+        reversal = method.options.reversal(step)
     set_weights(method.discriminator.parameters(), [file[name] for name in LAYERS])
     if file[f"c{j}/weighted"]:
         scores = [method.discriminator(reverse_gradient(f, reversal)) for f in (f_source, f_target)]
@@ -205,11 +205,11 @@ def test_schedules(golden):
     steps = file["iterations"].tolist()
 
     def reversals(name, ahead=1.0, **options):
-        config = methods.get(name).config("office-home", **options)
+        config = methods.get(name).options("office-home", **options)
         return [config.reversal(Step(i, config.steps), ahead) for i in steps]
 
     def rates(name, lr0, scales, task=None):
-        config = methods.get(name).config("office31", task, learning_rate=float(lr0), backbone_scale=0.1)
+        config = methods.get(name).options("office31", task, learning_rate=float(lr0), backbone_scale=0.1)
         recipe = bare_method(name, 3, 4, protocol="office31").recipe()
         assert recipe.decay == InverseDecay(config.decay_gamma, period=config.decay_steps)
         return np.outer([config.learning_rate * recipe.decay(i) for i in steps], scales)
@@ -217,7 +217,8 @@ def test_schedules(golden):
     for name in ("cdan", "pada"):
         close(rates(name, file[f"{name}/lr0"], (1, 10)), file[f"{name}/lr"], what=name)
     close(
-        np.full((len(steps), 2), methods.get("cdan").config("office31").weight_decay), file["cdan/weight_decay"]
+        np.full((len(steps), 2), methods.get("cdan").options("office31").weight_decay),
+        file["cdan/weight_decay"],
     )
     close(reversals("cdan", ahead=0), file["cdan/grl_lambda"])
     close(reversals("cdan"), file["cdan/discriminator_lambda"])
@@ -227,7 +228,7 @@ def test_schedules(golden):
         for key in highs:
             close(reversals(name, ramp_high=float(key.rsplit("_", 1)[1])), file[key], what=key)
     close(rates("etn", file["etn/lr0"], (1,))[:, 0], file["etn/lr"])
-    config = methods.get("etn").config("office-home")
+    config = methods.get("etn").options("office-home")
     # the k-th discriminator call belongs to update k/2
     close([config.reversal(Step(k / 2, 1), ahead=0) for k in steps], file["etn/grl_by_call"])
     for key in (key for key in file if key.startswith("tll/grl_hi_")):

@@ -12,7 +12,7 @@ from torch import nn
 from ba3us import methods
 from ba3us.data import Source, Target
 from ba3us.nn import Network
-from ba3us.training import Hook, Result, RunConfig, Trainer, seeded
+from ba3us.training import Execution, Hook, Result, Trainer, seeded
 
 WIDTH, CLASSES = 6, 4
 SMALL: dict[str, Any] = {"steps": 8, "batch_size": 6, "refresh_every": 4, "bottleneck": 5}
@@ -32,14 +32,14 @@ def options_for(name: str, **options: Any) -> dict[str, Any]:
     """Small settings of a method, as far as it has them."""
     entry = methods.get(name)
     small = SMALL | {"discriminator_hidden": 7}
-    known = {k: v for k, v in small.items() if hasattr(entry.config(), k)}
+    known = {k: v for k, v in small.items() if hasattr(entry.options(), k)}
     return known | options
 
 
 def build(name: str = "ba3us", backbone: nn.Module | None = None, seed: int = 0, **options: Any):
     """A small network and the method called `name` for it."""
     entry = methods.get(name)
-    config = entry.config(**options_for(name, **options))
+    config = entry.options(**options_for(name, **options))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = Network(backbone or nn.Identity(), WIDTH, CLASSES, entry.method.head(config))
@@ -49,7 +49,7 @@ def build(name: str = "ba3us", backbone: nn.Module | None = None, seed: int = 0,
 def trainer(
     name: str = "ba3us",
     *,
-    run: RunConfig | None = None,
+    run: Execution | None = None,
     hooks: tuple[Hook, ...] = (),
     backbone: nn.Module | None = None,
     rule: Any = "entropy",
@@ -57,7 +57,7 @@ def trainer(
 ) -> Trainer:
     """A trainer over small parts, the same ones at every call."""
     network, method = build(name, backbone, **options)
-    return Trainer(network, method, run or RunConfig(threads=1, log_every=1), hooks=hooks, rule=rule)
+    return Trainer(network, method, run or Execution(threads=1, log_every=1), hooks=hooks, rule=rule)
 
 
 def fit(
@@ -69,12 +69,12 @@ def fit(
     backbone: nn.Module | None = None,
     backbone_dim: int | None = None,
     classifier: nn.Linear | None = None,
-    config: RunConfig | None = None,
+    config: Execution | None = None,
     hooks: Sequence[Hook] = (),
 ) -> Result:
     """Network, method and loop over domains that a spec can't name."""
-    entry, config = methods.get(method), config or RunConfig()
-    settings = entry.config(**(options or {}))
+    entry, config = methods.get(method), config or Execution()
+    settings = entry.options(**(options or {}))
     with seeded(config.seed):
         body, width = backbone or nn.Identity(), backbone_dim or source.shape[0]
         network = Network(body, width, source.num_classes, entry.method.head(settings), classifier)

@@ -91,8 +91,8 @@ def test_options_come_from_protocol_command_and_publication(tmp_path):
     given = {"batch_size": 4, "pada.steps": 6}
     made = bench.prepare(write_protocol(tmp_path, text), methods="dann,pada", options=given, seeds=1).jobs
     options = {job.method: job.options for job in made}
-    assert options["dann"] == vars(methods.get("dann").config(steps=7, batch_size=4))
-    assert options["pada"] == vars(methods.get("pada").config(steps=6, tau=3.0, momentum=0.5, batch_size=4))
+    assert options["dann"] == vars(methods.get("dann").options(steps=7, batch_size=4))
+    assert options["pada"] == vars(methods.get("pada").options(steps=6, tau=3.0, momentum=0.5, batch_size=4))
     assert made[0].settings.startswith("ours (defaults) with steps=7, batch_size=4")
     text = text.replace("P->Q", "A->D").replace("Q->P", "D->A").replace("P:", "A:").replace("Q:", "D:")
     study = bench.prepare(
@@ -100,7 +100,7 @@ def test_options_come_from_protocol_command_and_publication(tmp_path):
     )
     by_method = {(job.method, job.task): job for job in study.jobs}
     job = by_method["pada", "D->A"]
-    published = methods.get("pada").config(protocol="office31", task="D->A", steps=7, tau=3.0, momentum=0.5)
+    published = methods.get("pada").options(protocol="office31", task="D->A", steps=7, tau=3.0, momentum=0.5)
     assert job.options == vars(published) and re.match(r"published \(office31.*\) with .*steps=7", job.settings)
     assert by_method["drcn", "D->A"].settings.startswith("ours")
     assert any("tuned with target labels: pada." in note for note in study.notes)

@@ -17,7 +17,7 @@ from ba3us.engine.build import Blueprint
 from ba3us.engine.model import Model, _digest
 from ba3us.engine.samples import Arrays, Images
 from ba3us.errors import UserError
-from ba3us.training import RunConfig
+from ba3us.training import Execution
 from toys import CLASSES, WIDTH, blobs, fit, options_for, same_state
 
 ON_FEATURES = [e.name for e in methods.entries() if "pixels" not in e.info.needs]
@@ -26,8 +26,8 @@ ON_FEATURES = [e.name for e in methods.entries() if "pixels" not in e.info.needs
 def trained(name: str = "ba3us") -> tuple[Model, Target]:
     source, target, _ = blobs()
     options = options_for(name)
-    result = fit(name, source, target, options=options, config=RunConfig(threads=1))
-    config = methods.get(name).config(**options)
+    result = fit(name, source, target, options=options, config=Execution(threads=1))
+    config = methods.get(name).options(**options)
     blueprint = Blueprint.of(name, config, [*"abcd"], Arrays([WIDTH]))
     assert len(blueprint.classes) == CLASSES
     return Model(blueprint, result.module), target
@@ -63,7 +63,7 @@ def test_consuming_outputs_leaves_gradients_switched_on():
 
 
 def test_later_defaults_do_not_change_a_blueprint():
-    config = methods.get("ba3us").config(beta=2.0)
+    config = methods.get("ba3us").options(beta=2.0)
     for samples in (Arrays([3]), Images("resnet50", "0f", "tail", 224, [0.1] * 3, [0.2] * 3)):
         blueprint = Blueprint.of("ba3us", config, ["a", 1], samples)
         assert set(blueprint.options) == {f.name for f in dataclasses.fields(config)}

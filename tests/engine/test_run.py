@@ -69,7 +69,7 @@ def test_a_run_holds_what_it_should(data):
     config = yaml.safe_load((folder / "spec.yaml").read_text())
     assert config.get("method", "ba3us") == "ba3us" and config["seed"] == 3 and config["threads"] == 1
     assert config["source"] == str(data / "s.npz")
-    assert config["options"] == vars(methods.get("ba3us").config(**SMALL))
+    assert config["options"] == vars(methods.get("ba3us").options(**SMALL))
     assert config["about"]["selected"]["step"] == model.evaluations_[model.selected_].step
 
     lines = table(folder / "predictions.csv")
@@ -220,7 +220,7 @@ class Look(Hook):
     """Remembers what training starts from."""
 
     def on_start(self, trainer):
-        self.seed, self.rule = trainer.config.seed, trainer.rule.name
+        self.seed, self.rule = trainer.execution.seed, trainer.rule.name
         self.weights = trainer.module.network.classifier.weight.detach().clone()
 
 

@@ -17,7 +17,7 @@ from ba3us.methods.base import DomainOutputs, Outputs, Phase, Step
 from ba3us.methods.etn import leaky_cross_entropy, leaky_log_softmax, leaky_scores
 from ba3us.methods.parts import sample_weights, target_mass
 from ba3us.nn import TransNorm1d
-from ba3us.training import Hook, RunConfig
+from ba3us.training import Execution, Hook
 from toys import CLASSES, WIDTH, blobs, build, trainer
 
 B = 6
@@ -111,7 +111,7 @@ def test_san_switches_the_discriminators_of_absent_classes_off_for_the_features(
 
 @pytest.mark.parametrize(("classes", "hidden"), [(31, (1024, 1024)), (65, (256,)), (256, (256,)), (257, ())])
 def test_sans_discriminators_shrink_with_the_number_of_classes(classes, hidden):
-    assert methods.get("san").config().hidden(classes) == hidden
+    assert methods.get("san").options().hidden(classes) == hidden
 
 
 def test_san_takes_weights_from_the_batch_if_told():
@@ -184,7 +184,7 @@ def test_the_sources_encoder_and_the_classifier_stay_as_the_source_stage_left_th
     torch.manual_seed(0)
     backbone = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH))
     watch = Encoders()
-    run = RunConfig(threads=1, log_every=1)
+    run = Execution(threads=1, log_every=1)
     source, target, _ = blobs()
     result = trainer(name, run=run, hooks=(watch,), backbone=backbone).fit(source, target).use("last")
     method, network = result.module.method, result.module.network
@@ -235,7 +235,7 @@ def test_transnorm_warms_up_with_both_halves():
 def test_bad_options_are_a_sentence(option):
     name, options = option
     with pytest.raises(UserError, match=f"Option '{next(iter(options))}'"):
-        methods.get(name).config(**options)
+        methods.get(name).options(**options)
 
 
 def test_phases_freeze_what_they_do_not_train():

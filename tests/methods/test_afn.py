@@ -60,15 +60,15 @@ def test_entropy_is_a_term_of_its_own():
 
 
 def test_published_epochs_count_the_targets_full_batches():
-    office_home = methods.get("hafn").config(protocol="office-home", task="Cl->Ar")  # 1089 target images
+    office_home = methods.get("hafn").options(protocol="office-home", task="Cl->Ar")  # 1089 target images
     assert (office_home.source_steps, office_home.steps) == (60 * 34, 180 * 34)
     assert (office_home.learning_rate, office_home.backbone_scale, office_home.decay_gamma) == (1e-3, 1.0, 0.0)
-    assert methods.get("safn").config(protocol="office31", task="A->D").steps == 100 * 4
+    assert methods.get("safn").options(protocol="office31", task="A->D").steps == 100 * 4
 
 
 def test_a_batch_of_one_is_refused():
     with pytest.raises(UserError, match="'batch_size' is 1: it must be from 2"):
-        methods.get("safn").config(batch_size=1)
+        methods.get("safn").options(batch_size=1)
 
 
 def test_a_zero_feature_has_a_finite_gradient():

@@ -40,7 +40,7 @@ def test_the_table_of_the_family():
     seen = {
         name: (c.rho, c.weight_source, c.weight_alignment, c.beta, c.conditional)
         for name in FAMILY
-        for c in [methods.get(name).config()]
+        for c in [methods.get(name).options()]
     }
     assert seen == {
         "e-dann": (0.0, True, False, 0.0, False),
@@ -210,7 +210,7 @@ def test_all_zero_class_weights_give_finite_terms_and_gradients(name, form):
     grads = [d.logits.grad for d in outputs.domains if d.logits.grad is not None]
     assert grads and all(g.isfinite().all() for g in grads)
     assert all(p.grad.isfinite().all() for p in method.discriminator.parameters())
-    if method.config.weight_source:
+    if method.options.weight_source:
         assert terms["classification"].item() == 0
         assert terms.get("uncertainty", torch.zeros(())).item() == 0
     assert math.isfinite(method.figures(STEP)["effective_classes"])

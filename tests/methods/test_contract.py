@@ -14,7 +14,7 @@ from ba3us import methods
 from ba3us.data import Source, Target
 from ba3us.methods.published import TASKS
 from ba3us.nn import Network
-from ba3us.training import Hook, Result, RunConfig, Trainer
+from ba3us.training import Execution, Hook, Result, Trainer
 from toys import CLASSES, WIDTH, assert_same_run, blobs, options_for, same_state
 
 NAMES = [entry.name for entry in methods.entries()]
@@ -54,16 +54,16 @@ def domains(name: str, n_target: int = 18, present: int = 2, dtype: Any = np.flo
     return Source(x, made.labels.numpy(), num_classes=CLASSES), Poisoned(xt)
 
 
-def trainer(name: str, run: RunConfig | None = None, hooks: tuple[Hook, ...] = (), **options: Any) -> Trainer:
+def trainer(name: str, run: Execution | None = None, hooks: tuple[Hook, ...] = (), **options: Any) -> Trainer:
     """The same small network and method at every call."""
     entry = methods.get(name)
-    config = entry.config(**options_for(name, **options))
+    config = entry.options(**options_for(name, **options))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         backbone = TinyNet() if on_images(name) else nn.Identity()
         network = Network(backbone, WIDTH, CLASSES, entry.method.head(config))
         method = entry.create(network, config)
-    return Trainer(network, method, run or RunConfig(threads=1, log_every=1), hooks=hooks)
+    return Trainer(network, method, run or Execution(threads=1, log_every=1), hooks=hooks)
 
 
 @functools.cache
@@ -159,14 +159,14 @@ def test_repeats_bit_for_bit(name):
 
 @every_method
 def test_another_seed_is_another_run(name):
-    other = trainer(name, RunConfig(threads=1, log_every=1, seed=1)).fit(*domains(name))
+    other = trainer(name, Execution(threads=1, log_every=1, seed=1)).fit(*domains(name))
     assert not same_state(other.states["last"], plain_run(name).states["last"])
 
 
 @every_method
 @pytest.mark.parametrize("updates", [2, 6])
 def test_resumes_bit_for_bit(name, updates, tmp_path):
-    run = RunConfig(threads=1, log_every=1, checkpoint=tmp_path / "run.pt", checkpoint_every=1)
+    run = Execution(threads=1, log_every=1, checkpoint=tmp_path / "run.pt", checkpoint_every=1)
     with pytest.raises(KeyboardInterrupt):
         trainer(name, run, (Interrupt(updates),)).fit(*domains(name))
     resumed = trainer(name).resume(tmp_path / "run.pt").fit(*domains(name))
@@ -238,6 +238,6 @@ def test_published_settings_are_settings_it_has(name):
     for protocol, published in entry.protocols.items():
         assert set(published.tasks) <= set(TASKS[protocol])
         for task in (None, *TASKS[protocol]):
-            config = entry.config(protocol, task)
+            config = entry.options(protocol, task)
             for key, value in entry.settings.items():
                 assert getattr(config, key) == value, "a protocol changed what makes this system"

@@ -11,7 +11,7 @@ import pytest
 from ba3us import methods
 from ba3us.errors import UserError
 from ba3us.methods import registry
-from ba3us.training import RunConfig
+from ba3us.training import Execution
 from toys import blobs, fit, options_for
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
@@ -34,8 +34,8 @@ def test_the_example_is_registered_and_trains(example):
     assert example == {"mean-matching"}
     source, target, _ = blobs()
     options = options_for("mean-matching", steps=30, pull=0.5)
-    result = fit("mean-matching", source, target, options=options, config=RunConfig(threads=1, log_every=1))
+    result = fit("mean-matching", source, target, options=options, config=Execution(threads=1, log_every=1))
     assert {"classification", "means"} <= set(result.history.columns)
     assert result.history["means"].iloc[-5:].mean() < result.history["means"].iloc[:5].mean()
     with pytest.raises(UserError, match="Option 'pull' is -1"):
-        methods.get("mean-matching").config(pull=-1)
+        methods.get("mean-matching").options(pull=-1)

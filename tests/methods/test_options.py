@@ -10,7 +10,7 @@ import pytest
 
 from ba3us import methods
 from ba3us.errors import UserError
-from ba3us.methods.base import Method, MethodConfig, MethodInfo, Refresh, Step
+from ba3us.methods.base import Method, MethodInfo, MethodOptions, Refresh, Step
 from ba3us.methods.registry import register
 
 BAD = [
@@ -58,14 +58,14 @@ BAD_FAMILY = [
 @pytest.mark.parametrize(("option", "value", "must_be"), BAD)
 def test_bad_common_options(name, option, value, must_be):
     with pytest.raises(UserError, match=rf"^Option '{option}' is .*: it must be .*{must_be}"):
-        methods.get(name).config(**{option: value})
+        methods.get(name).options(**{option: value})
 
 
 @pytest.mark.parametrize("name", ["e-dann", "ba3us"])
 @pytest.mark.parametrize(("option", "value", "must_be"), BAD_FAMILY)
 def test_bad_options_of_the_family(name, option, value, must_be):
     with pytest.raises(UserError, match=rf"^Option '{option}' is .*: it must be .*{must_be}"):
-        methods.get(name).config(**{option: value})
+        methods.get(name).options(**{option: value})
 
 
 @pytest.mark.parametrize(
@@ -82,21 +82,21 @@ def test_bad_options_of_the_family(name, option, value, must_be):
 )
 def test_bad_options_of_dann(option, value, must_be):
     with pytest.raises(UserError, match=rf"^Option '{option}' is .*: it must be .*{must_be}"):
-        methods.get("dann").config(**{option: value})
+        methods.get("dann").options(**{option: value})
 
 
 def test_the_sentence_shows_the_value():
     with pytest.raises(UserError, match=r"^Option 'batch_size' is -3: it must be from 1 to 100,000\.$"):
-        methods.get("ba3us").config(batch_size=-3)
+        methods.get("ba3us").options(batch_size=-3)
 
 
 def test_unknown_options_suggest_the_nearest():
     with pytest.raises(UserError, match=r"^Unknown option 'learning_rte': did you mean 'learning_rate'"):
-        methods.get("ba3us").config(learning_rte=0.1)
+        methods.get("ba3us").options(learning_rte=0.1)
     with pytest.raises(UserError, match=r"^Unknown option 'qqq': choose one of: .*warmup_steps"):
-        methods.get("source-only").config(qqq=1)
+        methods.get("source-only").options(qqq=1)
     with pytest.raises(UserError, match="Unknown option 'rho'"):  # not an option of this method
-        methods.get("dann").config(rho=0.1)
+        methods.get("dann").options(rho=0.1)
 
 
 def test_unknown_methods_suggest_the_nearest():
@@ -107,29 +107,29 @@ def test_unknown_methods_suggest_the_nearest():
 
 
 def test_numbers_of_other_kinds_become_the_options_own():
-    config = methods.get("ba3us").config(steps=np.int64(7), alpha=1, beta=np.float32(0.5), batch_size=4.0)
+    config = methods.get("ba3us").options(steps=np.int64(7), alpha=1, beta=np.float32(0.5), batch_size=4.0)
     assert (config.steps, config.alpha, config.beta, config.batch_size) == (7, 1.0, 0.5, 4)
     assert [type(getattr(config, n)) for n in ("steps", "alpha", "batch_size")] == [int, float, int]
 
 
 def test_options_go_over_the_systems_own_settings():
-    assert methods.get("e-dann").config(beta=2.0).beta == 2.0
-    assert methods.get("e-dann").config().beta == 0.0
+    assert methods.get("e-dann").options(beta=2.0).beta == 2.0
+    assert methods.get("e-dann").options().beta == 0.0
 
 
 @pytest.mark.parametrize("entry", methods.entries(), ids=lambda e: e.name)
 def test_every_number_has_a_range(entry):
     """So none is checked nowhere; a number of absurd size or none at all is a sentence."""
-    for field in dataclasses.fields(entry.method.Config):
-        if not isinstance(getattr(entry.config(), field.name), bool):
+    for field in dataclasses.fields(entry.method.Options):
+        if not isinstance(getattr(entry.options(), field.name), bool):
             for absurd in (float("nan"), float("inf"), -(10**400), -1e29, "x", [1], {}, datetime.date.today()):
                 with pytest.raises(UserError, match=f"^Option '{field.name}' is .*: it must be .*"):
-                    entry.config(**{field.name: absurd})
+                    entry.options(**{field.name: absurd})
 
 
 def test_configs_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        methods.get("ba3us").config().steps = 3
+        methods.get("ba3us").options().steps = 3
 
 
 def test_every_entry_is_complete_and_in_order():
@@ -140,7 +140,7 @@ def test_every_entry_is_complete_and_in_order():
         assert entry.info.title and entry.info.reference
         assert entry.info.setting in ("partial", "closed-set", "both")
         assert entry.info.losses in ("checked", "textbook", "variant", "reconstruction")
-        assert isinstance(entry.config(), entry.method.Config)
+        assert isinstance(entry.options(), entry.method.Options)
 
 
 def test_a_name_is_registered_once():
@@ -153,7 +153,7 @@ def test_a_name_is_registered_once():
     ("steps", "given", "interval"), [(2000, None, 200), (7, None, 1), (2000, 33, 33), (15, None, 1)]
 )
 def test_the_refresh_interval_is_a_tenth_of_the_steps(steps, given, interval):
-    assert MethodConfig(steps=steps, refresh_every=given).interval == interval
+    assert MethodOptions(steps=steps, refresh_every=given).interval == interval
 
 
 def test_when_a_refresh_is_due():

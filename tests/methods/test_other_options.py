@@ -44,9 +44,9 @@ BAD = [
 @pytest.mark.parametrize(("name", "option", "value", "must_be"), BAD)
 def test_bad_options(name, option, value, must_be):
     with pytest.raises(UserError, match=rf"^Option '{option}' is .*: it must be .*{must_be}"):
-        methods.get(name).config(**{option: value})
+        methods.get(name).options(**{option: value})
 
 
 @pytest.mark.parametrize("name", ["hafn", "safn", "mcc", "drcn", "twins", "mwpda", "shot", "mcs", "jumbot"])
 def test_uncertainty_suppression_can_be_added_to_all(name):
-    assert methods.get(name).config(beta=1.0).beta == 1.0
+    assert methods.get(name).options(beta=1.0).beta == 1.0

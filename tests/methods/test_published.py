@@ -13,17 +13,17 @@ from ba3us.errors import UserError
 from ba3us.methods.published import TASKS
 from ba3us.nn import Head, Network
 from ba3us.selection import summary
-from ba3us.training import RunConfig
+from ba3us.training import Execution
 from toys import CLASSES, WIDTH, blobs, fit
 
 
 def test_without_a_protocol_all_methods_have_the_same_budget():
     """Steps, rates and batches; a method's own weights and stages are its own."""
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "momentum", "backbone_scale")
-    ours = {e.name: tuple(getattr(e.config(), n) for n in names) for e in methods.entries()}
+    ours = {e.name: tuple(getattr(e.options(), n) for n in names) for e in methods.entries()}
     adversarial = ("adda", "cdan", "cdan+e", "cdan+transnorm", "san", "pada", "iwan", "iwan-original", "etn")
     assert {ours[name] for name in adversarial} == {ours["ba3us"]}
-    assert all(getattr(methods.get(n).config(), "ramp_steps", None) is None for n in ours)
+    assert all(getattr(methods.get(n).options(), "ramp_steps", None) is None for n in ours)
 
 
 @pytest.mark.parametrize(("protocol", "steps", "every", "rate", "beta"), [
@@ -32,20 +32,20 @@ def test_without_a_protocol_all_methods_have_the_same_budget():
     ("imagenet-caltech", 40000, 4000, 1e-2, 5.0),
 ])  # fmt: skip
 def test_the_paper(protocol, steps, every, rate, beta):
-    config = methods.get("ba3us").config(protocol)
+    config = methods.get("ba3us").options(protocol)
     assert (config.steps, config.interval, config.learning_rate, config.beta) == (steps, every, rate, beta)
-    assert methods.get("baa").config(protocol).beta == 0.0  # what makes a system wins
-    assert methods.get("ba3us").config(protocol, beta=2.0).beta == 2.0  # and options win over all
+    assert methods.get("baa").options(protocol).beta == 0.0  # what makes a system wins
+    assert methods.get("ba3us").options(protocol, beta=2.0).beta == 2.0  # and options win over all
 
 
 def test_padas_table_is_marked_as_tuned_on_target_labels():
     entry = methods.get("pada")
     assert all(published.oracle for published in entry.protocols.values())
-    config = entry.config("office-home", "Cl->Rw")
+    config = entry.options("office-home", "Cl->Rw")
     assert (config.learning_rate, config.refresh_every, config.tau, config.ramp_high) == (3e-3, 1000, 10, 0.5)
-    config = entry.config("office-home", "Rw->Pr")
+    config = entry.options("office-home", "Rw->Pr")
     assert (config.learning_rate, config.refresh_every, config.tau, config.ramp_high) == (1e-2, 500, 10, 1.0)
-    assert (entry.config().tau, entry.config().ramp_high) == (1.0, 1.0)
+    assert (entry.options().tau, entry.options().ramp_high) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(("name", "protocol", "task", "options", "note"), [
@@ -63,7 +63,7 @@ def test_padas_table_is_marked_as_tuned_on_target_labels():
 ])  # fmt: skip
 def test_whose_settings_they_are_is_worked_out(name, protocol, task, options, note):
     entry = methods.get(name)
-    assert entry.settings_note(entry.config(protocol, task, **options), protocol, task) == note
+    assert entry.settings_note(entry.options(protocol, task, **options), protocol, task) == note
 
 
 def test_whether_the_defaults_are_published_is_worked_out():
@@ -86,12 +86,12 @@ def test_tasks_are_the_papers():
 ])  # fmt: skip
 def test_unknown_protocols_and_tasks(arguments, sentence):
     with pytest.raises(UserError, match=sentence):
-        methods.get("ba3us").config(*arguments)
+        methods.get("ba3us").options(*arguments)
 
 
 def test_a_method_without_published_settings_says_so():
     with pytest.raises(UserError, match="'shot' has no published settings for 'office31'"):
-        methods.get("shot").config("office31")
+        methods.get("shot").options("office31")
 
 
 # --- a pretrained classifier that is kept -------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_a_method_without_published_settings_says_so():
 def kept(name, classifier, **options):
     options = {"keep_classifier": True, "batch_size": 6, **options}
     source, target, labels = blobs()
-    run = RunConfig(threads=1, log_every=1)
+    run = Execution(threads=1, log_every=1)
     return fit(name, source, target, options=options, classifier=classifier, config=run), target, labels
 
 
@@ -136,4 +136,4 @@ def test_a_classifier_that_does_not_fit(classifier, sentence):
 
 def test_no_updates_only_with_a_kept_classifier():
     with pytest.raises(UserError, match="'steps' is 0"):
-        methods.get("source-only").config(steps=0)
+        methods.get("source-only").options(steps=0)

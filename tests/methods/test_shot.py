@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from ba3us import methods
 from ba3us.methods.base import DomainOutputs, Outputs
 from ba3us.methods.shot import pseudo_labels
-from ba3us.training import Hook, RunConfig
+from ba3us.training import Execution, Hook
 from toys import CLASSES, WIDTH, assert_same_run, blobs, build, same_state, trainer
 
 
@@ -46,7 +46,7 @@ def test_the_smallest_class_that_counts_grows_with_the_target_up_to_the_publishe
     assert renewed([900, 600, 11]) == {0, 1, 2}
     assert renewed([900, 600, 10]) == {0, 1}  # never more than ten are asked for
     assert renewed([60, 90, 8], smallest_class=10) == {0, 1}
-    assert methods.get("shot").config("office-home", "Ar->Cl").smallest_class == 10
+    assert methods.get("shot").options("office-home", "Ar->Cl").smallest_class == 10
 
 
 def test_centres_correct_a_wrong_prediction():
@@ -103,7 +103,7 @@ def test_the_classifiers_weights_are_split_into_length_and_direction():
 def test_pseudo_labels_survive_a_resume(tmp_path):
     source, target, _ = blobs()
     options = {"source_steps": 2, "refresh_every": 4}
-    whole = trainer("shot", run=RunConfig(threads=1, log_every=1), **options).fit(source, target)
+    whole = trainer("shot", run=Execution(threads=1, log_every=1), **options).fit(source, target)
 
     class Stop(Hook):
         def on_step(self, trainer, step):
@@ -111,16 +111,16 @@ def test_pseudo_labels_survive_a_resume(tmp_path):
                 raise KeyboardInterrupt
 
     path = tmp_path / "state.pt"
-    run = RunConfig(threads=1, log_every=1, checkpoint=path, checkpoint_every=2)
+    run = Execution(threads=1, log_every=1, checkpoint=path, checkpoint_every=2)
     with pytest.raises(KeyboardInterrupt):
         trainer("shot", run=run, hooks=(Stop(),), **options).fit(source, target)
-    resumed = trainer("shot", run=RunConfig(threads=1, log_every=1), **options).resume(path)
+    resumed = trainer("shot", run=Execution(threads=1, log_every=1), **options).resume(path)
     assert len(resumed.method.labels) == len(target)
     assert_same_run(resumed.fit(source, target), whole)
 
 
 def test_published_epochs():
-    config = methods.get("shot").config(protocol="office-home", task="Ar->Cl")  # 2427 and 1675 images
+    config = methods.get("shot").options(protocol="office-home", task="Ar->Cl")  # 2427 and 1675 images
     assert config.source_steps == 50 * 35 and config.steps - config.source_steps == 15 * 27
     assert config.interval == 27
 

@@ -10,7 +10,7 @@ from torch import nn
 from ba3us.data import Source, Target
 from ba3us.errors import UserError
 from ba3us.methods.sspda import distant_permutations, shuffle_tiles
-from ba3us.training import RunConfig
+from ba3us.training import Execution
 from toys import blobs, build, fit, trainer
 
 
@@ -76,7 +76,7 @@ def test_it_learns_from_small_images():
         options={"steps": 40, "batch_size": 8, "permutations": 3},
         backbone=backbone,
         backbone_dim=4 * 144,
-        config=RunConfig(threads=1, log_every=1),
+        config=Execution(threads=1, log_every=1),
     )
     assert (result.predict(target).logits.argmax(dim=1).numpy() == labels).mean() > 0.9
     jigsaw = result.history["jigsaw"]

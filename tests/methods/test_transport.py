@@ -74,7 +74,7 @@ def test_the_plan_is_held_fixed():
     out, method = outputs(1.0), build("m-pot")[1]
     loss = method.losses(out, Step(5, 10))["transport"]
     (gradient,) = torch.autograd.grad(loss, out.target.features)
-    c, f, g = method.config, out.source.features.detach(), out.target.features
+    c, f, g = method.options, out.source.features.detach(), out.target.features
     squares = ((f[:, None] - g[None]) ** 2).sum(dim=2)
     labels = -out.target.logits.log_softmax(dim=1)[:, out.source.labels].T
     cost = c.feature_weight * squares + c.label_weight * labels

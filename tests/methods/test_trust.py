@@ -38,10 +38,10 @@ def test_published_settings_and_printed_formulas_believe_at_once():
     step = Step(1, 100)
     for options in ({"trust": "full"}, {"form": "paper"}):
         torch.testing.assert_close(cautious(**options)._believed(step), M)
-    assert methods.get("ba3us").config(protocol="office-home").trust == "full"
+    assert methods.get("ba3us").options(protocol="office-home").trust == "full"
     assert cautious()._believed(step)[3] > 0.2
 
 
 def test_unknown_trust_is_a_sentence():
     with pytest.raises(UserError, match=r"trust.*'progress' or 'full'"):
-        methods.get("ba3us").config(trust="blind")
+        methods.get("ba3us").options(trust="blind")

@@ -35,4 +35,4 @@ def test_twice_is_a_sentence():
 ])  # fmt: skip
 def test_ill_typed_values_are_sentences_of_the_method(typed):
     with pytest.raises(UserError, match=r"^Option '\w+' is .*: it must be"):
-        methods.get("ba3us").config(**parse_options([typed]))
+        methods.get("ba3us").options(**parse_options([typed]))

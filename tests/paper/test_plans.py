@@ -39,7 +39,7 @@ def test_rows_are_methods_that_fit_the_protocol(name, part):
         if row.method is None:
             assert row.note
         else:
-            methods.get(row.method).config(**row.options)
+            methods.get(row.method).options(**row.options)
 
 
 def test_a_plan_on_another_protocol_joins_parts_that_become_alike():

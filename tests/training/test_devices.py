@@ -17,7 +17,7 @@ import torch
 from torch import distributed
 
 from ba3us.errors import UserError
-from ba3us.training import RunConfig, devices
+from ba3us.training import Execution, devices
 from ba3us.training.team import Team
 from device_jobs import FEATURES, JOBS, LENGTHS, built, together
 
@@ -159,7 +159,7 @@ def test_the_launcher_decides(monkeypatch):
     with pytest.raises(UserError, match="started 4 processes on each of 2 nodes, 3 devices on 2 are asked for"):
         devices.layout("cpu", 3, None)
     # a run that does not ask for company is alone
-    assert devices.start(RunConfig(accelerator="cpu"))[1] == Team()
+    assert devices.start(Execution(accelerator="cpu"))[1] == Team()
 
 
 # --- the command line ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ba3us.data.frozen_domain import FrozenSource, FrozenTarget
 from ba3us.nn import Network
 from ba3us.nn.backbones import Backbone
 from ba3us.nn.depth import Frozen, cut
-from ba3us.training import Hook, RunConfig, Trainer
+from ba3us.training import Execution, Hook, Trainer
 from image_toys import image_domains, toy_backbone
 from toys import assert_same_run, options_for, same_state
 
@@ -36,12 +36,12 @@ def parts(train, name="test_resnet"):
 
 def trainer(backbone, dim, run=None, hooks=(), method="ba3us", **options):
     entry = methods.get(method)
-    config = entry.config(**options_for(method, **{"steps": 4, "refresh_every": 2, "batch_size": 4} | options))
+    config = entry.options(**options_for(method, **{"steps": 4, "refresh_every": 2, "batch_size": 4} | options))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = Network(backbone, dim, 3, entry.method.head(config))
         built = entry.create(network, config)
-    return Trainer(network, built, run or RunConfig(threads=1, log_every=1, predict_batch=5), hooks=hooks)
+    return Trainer(network, built, run or Execution(threads=1, log_every=1, predict_batch=5), hooks=hooks)
 
 
 def kept(piece, **options):
@@ -93,7 +93,7 @@ def test_other_methods_on_kept_activations(method):
 
 
 def test_resume_on_kept_activations(tmp_path):
-    run = RunConfig(threads=1, log_every=1, predict_batch=5, checkpoint=tmp_path / "state", checkpoint_every=1)
+    run = Execution(threads=1, log_every=1, predict_batch=5, checkpoint=tmp_path / "state", checkpoint_every=1)
 
     class Stop(Hook):
         def on_step(self, trainer, step):

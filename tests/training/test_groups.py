@@ -21,7 +21,7 @@ DISCRIMINATOR = 256 * 1024 + 1024 + 1024 * 1024 + 1024 + 1024 + 1
 )
 def test_backbone_at_a_tenth_of_the_heads_rate(name, dim, count):
     entry = methods.get("ba3us")
-    config = entry.config()
+    config = entry.options()
     with torch.device("meta"):
         backbone = create_backbone(name, pretrained=False)
         network = Network(backbone.module, backbone.dim, CLASSES, entry.method.head(config))

@@ -13,10 +13,10 @@ from torch import nn
 from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.errors import UserError
 from ba3us.methods.base import Phase
-from ba3us.training import Hook, RunConfig, Trainer
+from ba3us.training import Execution, Hook, Trainer
 from toys import CLASSES, SMALL, WIDTH, blobs, build, fit, options_for, same_state, trainer
 
-RUN = RunConfig(threads=1, log_every=1)
+RUN = Execution(threads=1, log_every=1)
 
 
 class Watch(Hook):
@@ -112,7 +112,7 @@ def test_warm_up_draws_no_target_and_leaves_the_method_alone():
 
 def test_history_rows_every_log_every_updates():
     source, target, _ = blobs()
-    result = trainer(run=RunConfig(threads=1, log_every=3), steps=8).fit(source, target)
+    result = trainer(run=Execution(threads=1, log_every=3), steps=8).fit(source, target)
     assert result.history["step"].tolist() == [0, 3, 6]
     wanted = {
         "phase",
@@ -187,12 +187,12 @@ def test_use_switches_weights_and_names_the_known_ones():
 
 def test_predictions_are_kept_whole_at_each_evaluation():
     source, target, _ = blobs()
-    result = trainer(run=RunConfig(threads=1, predict_batch=5)).fit(source, target)
+    result = trainer(run=Execution(threads=1, predict_batch=5)).fit(source, target)
     for evaluation in result.evaluations:
         assert evaluation.predictions.shape == (18,)
         assert evaluation.mean_probabilities.shape == (CLASSES,)
         assert evaluation.mean_probabilities.sum() == pytest.approx(1, abs=1e-6)
-    whole = trainer(run=RunConfig(threads=1, predict_batch=1000)).fit(source, target)
+    whole = trainer(run=Execution(threads=1, predict_batch=1000)).fit(source, target)
     assert np.array_equal(whole.evaluations[-1].predictions, result.evaluations[-1].predictions)
 
 
@@ -308,7 +308,7 @@ def test_a_phase_with_nothing_to_train_is_named():
 )  # fmt: skip
 def test_bad_run_options(option, value):
     with pytest.raises(UserError, match=rf"{option} is {value}: it must be"):
-        RunConfig(**{option: value})
+        Execution(**{option: value})
 
 
 def test_fit_builds_what_the_name_says_and_knows_no_other():

@@ -13,11 +13,11 @@ from torch import nn
 from ba3us.data import Source
 from ba3us.errors import UserError
 from ba3us.methods.base import Batch, Inputs, Phase
-from ba3us.training import Hook, RunConfig, Trainer
+from ba3us.training import Execution, Hook, Trainer
 from ba3us.training.predict import evaluating
 from toys import CLASSES, WIDTH, blobs, build, trainer
 
-RUN = RunConfig(threads=1, log_every=1)
+RUN = Execution(threads=1, log_every=1)
 
 
 class Noting(nn.Module):

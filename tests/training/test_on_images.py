@@ -8,7 +8,7 @@ import torch
 
 from ba3us import methods
 from ba3us.nn import Network, TransNorm2d
-from ba3us.training import Hook, RunConfig, Trainer
+from ba3us.training import Execution, Hook, Trainer
 from image_toys import image_domains, toy_backbone
 from toys import assert_same_run, options_for
 
@@ -17,13 +17,13 @@ pytest.importorskip("timm", reason="needs the vision extra")
 
 def trainer(name="ba3us", run=None, hooks=(), **options):
     entry = methods.get(name)
-    config = entry.config(**options_for(name, **{"steps": 4, "refresh_every": 2, "batch_size": 4} | options))
+    config = entry.options(**options_for(name, **{"steps": 4, "refresh_every": 2, "batch_size": 4} | options))
     backbone, dim = toy_backbone()
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = Network(backbone, dim, 3, entry.method.head(config))
         method = entry.create(network, config)
-    return Trainer(network, method, run or RunConfig(threads=1, log_every=1, predict_batch=5), hooks=hooks)
+    return Trainer(network, method, run or Execution(threads=1, log_every=1, predict_batch=5), hooks=hooks)
 
 
 @pytest.mark.parametrize("name", ["ba3us", "sspda", "cdan+transnorm", "pada", "shot"])
@@ -60,7 +60,7 @@ def test_the_same_run_twice_and_another_seed():
 
 
 def test_resume_sees_the_same_crops(tmp_path):
-    run = RunConfig(threads=1, log_every=1, predict_batch=5, checkpoint=tmp_path / "state", checkpoint_every=1)
+    run = Execution(threads=1, log_every=1, predict_batch=5, checkpoint=tmp_path / "state", checkpoint_every=1)
 
     class Stop(Hook):
         def on_step(self, trainer, step):
@@ -86,7 +86,7 @@ def test_the_next_rows_are_announced(monkeypatch):
 
 
 def test_autocast_on_images():
-    run = RunConfig(threads=1, log_every=1, precision="bf16-mixed", predict_batch=5)
+    run = Execution(threads=1, log_every=1, precision="bf16-mixed", predict_batch=5)
     exact = trainer(steps=2).fit(*image_domains())
     result = trainer(run=run, steps=2).fit(*image_domains())
     assert not exact.history["loss"].equals(result.history["loss"])

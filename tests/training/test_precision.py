@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ba3us.training import RunConfig, Trainer
+from ba3us.training import Execution, Trainer
 from toys import WIDTH, blobs, build
 
 
@@ -28,7 +28,7 @@ def dtypes_of(precision, name="ba3us", **options):
         return terms
 
     method.losses = noted
-    run = RunConfig(threads=1, log_every=1, precision=precision, accelerator="cpu")
+    run = Execution(threads=1, log_every=1, precision=precision, accelerator="cpu")
     result = Trainer(network, method, run).fit(source, target)
     return seen, result
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ba3us.training import Hook, RunConfig
+from ba3us.training import Execution, Hook
 from ba3us.training.seeding import seeded
 from toys import assert_same_run, blobs, fit, options_for, same_state
 
@@ -19,7 +19,7 @@ SMALL = options_for("ba3us", warmup_steps=3)
 def run(seed=0, threads=1, hooks=(), name="ba3us"):
     source, target, _ = blobs()
     options = options_for(name, warmup_steps=3)
-    return fit(name, source, target, options=options, config=RunConfig(seed=seed, threads=threads), hooks=hooks)
+    return fit(name, source, target, options=options, config=Execution(seed=seed, threads=threads), hooks=hooks)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

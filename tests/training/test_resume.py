@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ba3us.errors import UserError
-from ba3us.training import Hook, RunConfig, checkpoint
+from ba3us.training import Execution, Hook, checkpoint
 from toys import WIDTH, assert_same_run, blobs, trainer
 
 
@@ -43,7 +43,7 @@ def batch_norm():
 
 
 def config(path, every=None, **options):
-    return RunConfig(threads=1, log_every=1, checkpoint=path, checkpoint_every=every, **options)
+    return Execution(threads=1, log_every=1, checkpoint=path, checkpoint_every=every, **options)
 
 
 def interrupted_then_resumed(path, stops, every=None, evaluate_every=None, **options):
@@ -62,7 +62,7 @@ def interrupted_then_resumed(path, stops, every=None, evaluate_every=None, **opt
 @functools.cache
 def uninterrupted(evaluate_every=None, **options):
     source, target, _ = blobs()
-    run = RunConfig(threads=1, log_every=1, evaluate_every=evaluate_every)
+    run = Execution(threads=1, log_every=1, evaluate_every=evaluate_every)
     return trainer(run=run, backbone=batch_norm(), **options).fit(source, target)
 
 

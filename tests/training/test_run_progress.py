@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ba3us.progress import Bar
 from ba3us.progress import bar as shown
-from ba3us.training import Hook, ProgressBar, RunConfig
+from ba3us.training import Execution, Hook, ProgressBar
 from toys import blobs, trainer
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # what rich writes to hide and to show the cursor
@@ -94,7 +94,7 @@ def test_the_bar_serves_one_run_after_the_other():
 def test_a_resumed_run_starts_where_it_stood(tmp_path):
     path = tmp_path / "state.pt"
     source, target, _ = blobs()
-    config = RunConfig(threads=1, log_every=1, checkpoint=path)
+    config = Execution(threads=1, log_every=1, checkpoint=path)
     with pytest.raises(RuntimeError):
         trainer(run=config, hooks=(Stop(5),)).fit(source, target)
     bar, _ = bar_and_output()

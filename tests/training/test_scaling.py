@@ -7,7 +7,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.precision import MixedPrecision
 
-from ba3us.training import Hook, RunConfig, checkpoint, devices
+from ba3us.training import Execution, Hook, checkpoint, devices
 from ba3us.training.team import Team
 from toys import assert_same_run, blobs, trainer
 
@@ -31,7 +31,7 @@ class Stop(Hook):
 
 def test_a_resumed_run_goes_on_with_its_scale(half, tmp_path):
     source, target, _ = blobs()
-    config = RunConfig(threads=1, log_every=1, checkpoint=tmp_path / "c.pt", checkpoint_every=3)
+    config = Execution(threads=1, log_every=1, checkpoint=tmp_path / "c.pt", checkpoint_every=3)
     whole = trainer().fit(source, target)
     with pytest.raises(KeyboardInterrupt):
         trainer(run=config, hooks=(Stop(),)).fit(source, target)
@@ -43,5 +43,5 @@ def test_a_resumed_run_goes_on_with_its_scale(half, tmp_path):
 
 
 def test_full_precision_has_no_scale(tmp_path):
-    trainer(run=RunConfig(threads=1, checkpoint=tmp_path / "c.pt")).fit(*blobs()[:2])
+    trainer(run=Execution(threads=1, checkpoint=tmp_path / "c.pt")).fit(*blobs()[:2])
     assert checkpoint.load(tmp_path / "c.pt")["precision"] == {}

@@ -18,7 +18,7 @@ from ba3us.bench.domains import Dataset, Pair, digest_of
 from ba3us.bench.images import Sight
 from ba3us.bench.protocol import Protocol
 from ba3us.errors import did_you_mean, require
-from ba3us.methods.base import MethodConfig
+from ba3us.methods.base import MethodOptions
 from ba3us.methods.published import TASKS
 from ba3us.methods.registry import Entry
 from ba3us.nn import Network
@@ -165,7 +165,7 @@ def _check_used(names: Sequence[str], given: dict[str, Any]) -> None:
 
 def _resolved(
     protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]
-) -> tuple[MethodConfig, str, bool]:
+) -> tuple[MethodOptions, str, bool]:
     """Every option of a method on a task, whose settings they are, and whether they are published ones."""
     own = {option.rpartition(".")[2]: v for option, v in given.items() if option.startswith(f"{entry.name}.")}
     changed = {
@@ -176,18 +176,18 @@ def _resolved(
     }
     published = protocol.published if protocol.published in entry.protocols else None
     where = task if published and task in TASKS[published] else None
-    config = entry.config(protocol=published, task=where, **changed)
+    config = entry.options(protocol=published, task=where, **changed)
     return config, entry.settings_note(config, published, where), published is not None
 
 
-def _from_views(entry: Entry, config: MethodConfig) -> bool:
+def _from_views(entry: Entry, config: MethodOptions) -> bool:
     """Whether the method refreshes from several views of the target."""
     with torch.device("meta"):
         network = Network(nn.Identity(), 2, 2, entry.method.head(config), nn.Linear(2, 2))
         return entry.create(network, config).recipe().refresh.views
 
 
-def _check_classifier(config: MethodConfig, data: Dataset) -> None:
+def _check_classifier(config: MethodOptions, data: Dataset) -> None:
     """A backbone's own classifier numbers its classes in alphabetical order (ImageNet's WordNet ids)."""
     require(
         not config.keep_classifier or list(data.classes) == sorted(data.classes),
@@ -197,4 +197,4 @@ def _check_classifier(config: MethodConfig, data: Dataset) -> None:
 
 
 def _known(entry: Entry) -> set[str]:
-    return {f.name for f in fields(entry.method.Config)}
+    return {f.name for f in fields(entry.method.Options)}

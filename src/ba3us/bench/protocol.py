@@ -222,14 +222,14 @@ def _rule(given: Any, classes: tuple[str, ...] | None) -> list[Subset]:
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     options = _mapping(given.get("options", {}), "options")
-    _known(options, {f.name for entry in methods.entries() for f in fields(entry.method.Config)}, "option")
+    _known(options, {f.name for entry in methods.entries() for f in fields(entry.method.Options)}, "option")
     return options
 
 
 def _method_options(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     own = _mapping(given.get("method_options", {}), "method_options")
     for name, options in own.items():
-        methods.get(name).config(**_mapping(options, f"method_options of {name}"))
+        methods.get(name).options(**_mapping(options, f"method_options of {name}"))
     return own
 
 

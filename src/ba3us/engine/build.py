@@ -11,7 +11,7 @@ from torch import nn
 from ba3us import methods
 from ba3us.engine.samples import Arrays, Images
 from ba3us.errors import require
-from ba3us.methods.base import MethodConfig
+from ba3us.methods.base import MethodOptions
 from ba3us.nn import Network
 from ba3us.nn.backbones import Backbone
 from ba3us.training import TrainingStep
@@ -34,14 +34,14 @@ class Blueprint:
     samples: Arrays | Images
 
     @classmethod
-    def of(cls, method: str, config: MethodConfig, classes: list[Any], samples: Arrays | Images) -> Blueprint:
+    def of(cls, method: str, config: MethodOptions, classes: list[Any], samples: Arrays | Images) -> Blueprint:
         """From resolved hyper-parameters, so that later defaults don't change it."""
         return cls(method, dataclasses.asdict(config), classes, samples)
 
     def build(self, backbone: Backbone | None = None) -> Built:
         """Network and method with initial weights, those of `backbone` where there is one."""
         entry = methods.get(self.method)
-        config = entry.config(**self.options)
+        config = entry.options(**self.options)
         pixels = "pixels" in entry.info.needs
         require(
             not pixels or isinstance(self.samples, Images),

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ba3us.engine.opening import OpenedImages
-from ba3us.methods.base import MethodConfig
+from ba3us.methods.base import MethodOptions
 from ba3us.nn.backbones import Backbone
 from ba3us.nn.depth import cut
 
@@ -19,7 +19,7 @@ _VIEWS = 5  # of an image that `tail` keeps: four and the centre
 _DOMAINS = 2.1  # source, target and a few borrowed rows
 
 
-def deeper(opened: OpenedImages, config: MethodConfig) -> str:
+def deeper(opened: OpenedImages, config: MethodOptions) -> str:
     """One sentence: how long ``--train tail`` and ``--train all`` would take."""
     drawn = (config.steps + config.warmup_steps) * config.batch_size * _DOMAINS
     looks = 11 * opened.rows[1]

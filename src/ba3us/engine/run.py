@@ -30,7 +30,7 @@ from ba3us.engine.spec import PRECISIONS, Spec, is_images
 from ba3us.errors import UserError, require
 from ba3us.progress import say
 from ba3us.selection import class_shares, present_classes
-from ba3us.training import Evaluation, Hook, ProgressBar, RunConfig, Trainer
+from ba3us.training import Evaluation, Execution, Hook, ProgressBar, Trainer
 from ba3us.training.seeding import seeded
 from ba3us.training.team import Team
 
@@ -163,7 +163,7 @@ def train(
         module.network.backbone.compile()
     source, target = opened.domains(front, spec, show)
     on_cpu, team = opening.place(spec) == "cpu", Team.current()
-    execution = RunConfig(
+    execution = Execution(
         seed=spec.seed,
         threads=spec.threads,
         accelerator=spec.device,

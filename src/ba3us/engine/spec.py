@@ -15,7 +15,7 @@ import yaml
 
 from ba3us import methods
 from ba3us.errors import UserError, did_you_mean, require
-from ba3us.methods.base import MethodConfig
+from ba3us.methods.base import MethodOptions
 
 FORMAT = "ba3us spec 1"
 PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}  # ours → Fabric's
@@ -120,9 +120,9 @@ class Spec:
 
     # --- what follows from it ----------------------------------------------------------------------------
 
-    def resolved(self) -> MethodConfig:
+    def resolved(self) -> MethodOptions:
         """Every hyper-parameter of the method."""
-        return methods.get(self.method).config(self.protocol, self.task, **self.options)
+        return methods.get(self.method).options(self.protocol, self.task, **self.options)
 
     @property
     def of_images(self) -> bool:

@@ -290,7 +290,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
 def _plain(spec: Spec) -> Spec:
     """Source-only with what it shares with another method's settings, and as many updates."""
-    config, shared = spec.resolved(), dataclasses.fields(methods.get(_PLAIN).method.Config)
+    config, shared = spec.resolved(), dataclasses.fields(methods.get(_PLAIN).method.Options)
     options = {f.name: getattr(config, f.name) for f in shared}
     options |= {"steps": config.steps + config.warmup_steps, "warmup_steps": 0}
     return dataclasses.replace(spec, method=_PLAIN, options=options, protocol=None, task=None, selection="last")

@@ -10,8 +10,8 @@ from torch.func import functional_call
 
 from ba3us import losses
 from ba3us.methods.base import MethodInfo, Outputs, Step
-from ba3us.methods.config import NonNegative
-from ba3us.methods.parts import TwoEncoders, TwoEncodersConfig, domain_scores
+from ba3us.methods.options import NonNegative
+from ba3us.methods.parts import TwoEncoders, TwoEncodersOptions, domain_scores
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
 from ba3us.nn import Network, reverse_gradient
@@ -32,7 +32,7 @@ _CLOSED = "TLL's settings for the full target; its discriminator has batch norm 
 
 
 @dataclass(frozen=True, kw_only=True)
-class ADDAConfig(TwoEncodersConfig):
+class ADDAOptions(TwoEncodersOptions):
     """Settings of ADDA.
 
     `generator` is how the target encoder fools the discriminator: with ``inverted`` labels, as in the paper,
@@ -65,18 +65,18 @@ class ADDAConfig(TwoEncodersConfig):
 class ADDA(TwoEncoders):
     """D tells F_s(x_s) from F_t(x_t); F_t fools it."""
 
-    Config = ADDAConfig
-    config: ADDAConfig
+    Options = ADDAOptions
+    options: ADDAOptions
 
-    def __init__(self, config: ADDAConfig, network: Network) -> None:
-        super().__init__(config, network)
-        self.discriminator = config.discriminator(network.feature_dim)
+    def __init__(self, options: ADDAOptions, network: Network) -> None:
+        super().__init__(options, network)
+        self.discriminator = options.discriminator(network.feature_dim)
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """The discriminator's term and, where labels are inverted, the encoder's."""
         f_source, f_target = outputs.source.features.detach(), outputs.target.features
-        if self.config.generator == "reversed":
-            f_target = reverse_gradient(f_target, self.config.reversal(step, ahead=0))
+        if self.options.generator == "reversed":
+            f_target = reverse_gradient(f_target, self.options.reversal(step, ahead=0))
             return {
                 "alignment": losses.adversarial_loss(*domain_scores(self.discriminator, f_source, f_target))
             }
@@ -85,5 +85,5 @@ class ADDA(TwoEncoders):
         fooled = functional_call(self.discriminator, constants, (f_target,))
         return {
             "discriminator": losses.adversarial_loss(*scores),
-            "alignment": self.config.encoder_weight * losses.domain_loss(fooled, True).mean(),
+            "alignment": self.options.encoder_weight * losses.domain_loss(fooled, True).mean(),
         }

@@ -9,9 +9,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from ba3us import losses
-from ba3us.methods.base import Group, Method, MethodConfig, MethodInfo, Outputs, Phase, Recipe, Step
-from ba3us.methods.config import BelowOne, NonNegative, NormedBatch, Size
-from ba3us.methods.parts import SourceRiskConfig, SourceStageConfig, source_risk
+from ba3us.methods.base import Group, Method, MethodInfo, MethodOptions, Outputs, Phase, Recipe, Step
+from ba3us.methods.options import BelowOne, NonNegative, NormedBatch, Size
+from ba3us.methods.parts import SourceRiskOptions, SourceStageOptions, source_risk
 from ba3us.methods.published import Published, Settings, by_epochs
 from ba3us.methods.registry import register
 from ba3us.nn import Head
@@ -28,7 +28,7 @@ _RELEASED: Settings = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class AFNConfig(SourceRiskConfig):
+class AFNOptions(SourceRiskOptions):
     """Settings of HAFN and SAFN.
 
     `norm_weight` weighs the norm term of each domain, `entropy_weight` the target entropy (+ENT). `dropout`
@@ -45,14 +45,14 @@ class AFNConfig(SourceRiskConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HAFNConfig(AFNConfig, SourceStageConfig):
+class HAFNOptions(AFNOptions, SourceStageOptions):
     """Settings of HAFN: mean norms are drawn to `radius`, after a stage on the source alone."""
 
     radius: NonNegative = 25.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class SAFNConfig(AFNConfig):
+class SAFNOptions(AFNOptions):
     """Settings of SAFN: every norm is asked to grow by `growth`."""
 
     growth: NonNegative = 1.0
@@ -89,21 +89,21 @@ def _published(office31: tuple[int, int], office_home: tuple[int, int]) -> dict[
 class AFN(Method):
     """min  CE + norm terms of source and target + target entropy; no discriminator, no class weights."""
 
-    Config = AFNConfig
-    config: AFNConfig
+    Options = AFNOptions
+    options: AFNOptions
 
     @classmethod
-    def head(cls, config: MethodConfig) -> Head:
+    def head(cls, options: MethodOptions) -> Head:
         """Linear, batch norm, ReLU and a dropout that keeps the norm."""
-        assert isinstance(config, AFNConfig)
+        assert isinstance(options, AFNOptions)
         return Head(
-            config.bottleneck, batch_norm=True, relu=True, dropout=config.dropout, keep_norm=True, std=0.01
+            options.bottleneck, batch_norm=True, relu=True, dropout=options.dropout, keep_norm=True, std=0.01
         )
 
     def recipe(self) -> Recipe:
         """No momentum on the backbone, no Nesterov step."""
         recipe = super().recipe()
-        backbone = Group("network.backbone", self.config.backbone_scale, momentum=0.0)
+        backbone = Group("network.backbone", self.options.backbone_scale, momentum=0.0)
         return dataclasses.replace(recipe, groups=(backbone, *recipe.groups[1:]), nesterov=False)
 
     def norm_loss(self, features: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class AFN(Method):
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy, both norm terms and, with +ENT, the target entropy."""
-        c, source, target = self.config, outputs.source, outputs.target
+        c, source, target = self.options, outputs.source, outputs.target
         terms = source_risk(source, c)
         terms["norm_source"] = c.norm_weight * self.norm_loss(source.features)
         terms["norm_target"] = c.norm_weight * self.norm_loss(target.features)
@@ -126,20 +126,20 @@ class AFN(Method):
 class HAFN(AFN):
     """Hard AFN: (mean ‖f‖ - R)² per domain."""
 
-    Config = HAFNConfig
-    config: HAFNConfig
+    Options = HAFNOptions
+    options: HAFNOptions
 
     def norm_loss(self, features: Tensor) -> Tensor:
         """(mean ‖f‖ - R)²."""
-        return losses.hard_norm_loss(features, self.config.radius)
+        return losses.hard_norm_loss(features, self.options.radius)
 
     def recipe(self) -> Recipe:
         """A source-only stage first."""
-        return self.config.staged(super().recipe(), Phase("adapt", self.config.steps))
+        return self.options.staged(super().recipe(), Phase("adapt", self.options.steps))
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """The source-only stage has the source's norm term."""
-        norm = self.config.norm_weight * self.norm_loss(outputs.source.features)
+        norm = self.options.norm_weight * self.norm_loss(outputs.source.features)
         return super().warmup_losses(outputs) | {"norm_source": norm}
 
 
@@ -148,9 +148,9 @@ class HAFN(AFN):
 class SAFN(AFN):
     """Stepwise AFN: mean (‖f‖ - (‖f‖ as it is + Δr))² per domain."""
 
-    Config = SAFNConfig
-    config: SAFNConfig
+    Options = SAFNOptions
+    options: SAFNOptions
 
     def norm_loss(self, features: Tensor) -> Tensor:
         """(‖f‖ - (‖f‖ as it is + Δr))²."""
-        return losses.stepwise_norm_loss(features, self.config.growth)
+        return losses.stepwise_norm_loss(features, self.options.growth)

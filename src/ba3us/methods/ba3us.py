@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ba3us import losses, scores
-from ba3us.methods.base import DomainOutputs, Method, MethodConfig, MethodInfo, Outputs, Recipe, Step
-from ba3us.methods.config import BelowOne, NonNegative, Range, Size
+from ba3us.methods.base import DomainOutputs, Method, MethodInfo, MethodOptions, Outputs, Recipe, Step
+from ba3us.methods.options import BelowOne, NonNegative, Range, Size
 from ba3us.methods.published import BUDGET, Published
 from ba3us.methods.registry import register
 from ba3us.nn import Conditional, Discriminator, Network, Product, reverse_gradient
@@ -22,7 +22,7 @@ from ba3us.schedules import InverseDecay, borrowed_by_interval, borrowed_by_prog
 
 
 @dataclass(frozen=True, kw_only=True)
-class BA3USConfig(MethodConfig):
+class BA3USOptions(MethodOptions):
     """Settings of the BA³US family.
 
     `alpha`, `beta`, `xi` and `rho` are the paper's α, β, ξ and ρ0. `weight_source` puts the class weights m
@@ -70,36 +70,36 @@ PUBLISHED = {d: Published({**BUDGET[d], "beta": beta, "trust": "full"}) for d, b
 class BA3US(Method):
     """Balanced adversarial alignment with adaptive uncertainty suppression."""
 
-    Config = BA3USConfig
-    config: BA3USConfig
+    Options = BA3USOptions
+    options: BA3USOptions
     class_weights: Tensor
 
-    def __init__(self, config: BA3USConfig, network: Network) -> None:
-        super().__init__(config, network)
+    def __init__(self, options: BA3USOptions, network: Network) -> None:
+        super().__init__(options, network)
         width = network.feature_dim
-        if config.conditional:
-            self.condition = Conditional(width, network.num_classes, config.product)
+        if options.conditional:
+            self.condition = Conditional(width, network.num_classes, options.product)
             width = self.condition.out_features
-        self.discriminator = Discriminator(width, config.discriminator_hidden, config.discriminator_dropout)
+        self.discriminator = Discriminator(width, options.discriminator_hidden, options.discriminator_dropout)
         # m_c = 1/C at first (Algorithm 1)
         self.register_buffer("class_weights", torch.full((network.num_classes,), 1 / network.num_classes))
 
     def recipe(self) -> Recipe:
         """The released schedule counts updates; the printed one, η0 (1 + 10 p)^(-0.75), progress."""
         recipe = super().recipe()
-        if self.config.form == "paper":
-            decay = InverseDecay(gamma=10.0, period=self.config.steps)
+        if self.options.form == "paper":
+            decay = InverseDecay(gamma=10.0, period=self.options.steps)
             recipe = dataclasses.replace(recipe, decay=decay)
         return recipe
 
     def refresh(self, target: DomainOutputs) -> None:
         """m ∝ Σ_j G(F(x_j^t)), over the whole target (section 3.4)."""
-        if self.config.weight_source or self.config.weight_alignment:
+        if self.options.weight_source or self.options.weight_alignment:
             self.class_weights.copy_(scores.mean_probabilities(target.logits))
 
     def borrow(self, step: Step) -> int:
         """ρ·B source samples lent to the target, fewer and fewer (section 3.2, Algorithm 1)."""
-        c = self.config
+        c = self.options
         if c.form == "paper":
             return borrowed_by_progress(c.batch_size, c.rho, step.number, step.horizon)
         return borrowed_by_interval(c.batch_size, c.rho, step.number, step.horizon, c.interval)
@@ -115,7 +115,7 @@ class BA3US(Method):
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """The terms of Eq. 7; λ sits in the gradient reversal."""
-        c, source, target = self.config, outputs.source, outputs.target
+        c, source, target = self.options, outputs.source, outputs.target
         assert source.labels is not None
         m = self._believed(step)
         m_source = self._of_rows(m, source) if c.weight_source else source.logits.new_ones(len(source.labels))
@@ -136,7 +136,7 @@ class BA3US(Method):
 
     def alignment(self, outputs: Outputs, m: Tensor, reversal: float, entropy_reversal: float) -> Tensor:
         """L_adv^ba (Eq. 5), or L_adv^e (Eq. 2) where nothing is borrowed and m is left out."""
-        c, (source, target, borrowed) = self.config, outputs.domains
+        c, (source, target, borrowed) = self.options, outputs.domains
         sizes = len(source.logits), len(target.logits), len(borrowed.logits)
         features, logits = outputs.together()
         shown = reverse_gradient(features, reversal)
@@ -150,19 +150,19 @@ class BA3US(Method):
 
     def _lambdas(self, step: Step) -> tuple[float, float]:
         """λ, from 0 to 1 (section 3.4), for D and for the entropies; the released D runs one step ahead."""
-        ahead = 1 if self.config.form == "released" else 0
+        ahead = 1 if self.options.form == "released" else 0
         return ramp(step.number + ahead, step.horizon), ramp(step.number, step.horizon)
 
     def _entropy_weights(self, h: Tensor, reversal: float) -> Tensor:
         """w(x) = 1 + e^(-H(x)) (section 3.1)."""
-        if not self.config.entropy_weights:
+        if not self.options.entropy_weights:
             return torch.ones_like(h)
-        h = h.detach() if self.config.entropy_gradient == "detached" else reverse_gradient(h, reversal)
+        h = h.detach() if self.options.entropy_gradient == "detached" else reverse_gradient(h, reversal)
         return losses.entropy_weights(h)
 
     def _believed(self, step: Step) -> Tensor:
         """m, or its mixture with the uniform weights while it is not trusted yet."""
-        if self.config.trust == "full":
+        if self.options.trust == "full":
             return self.class_weights
         return (1 - step.progress) / self.num_classes + step.progress * self.class_weights
 
@@ -170,4 +170,4 @@ class BA3US(Method):
         """m(y) per source row. As printed, a weighted mean over n_s wants m of mean 1."""
         assert domain.labels is not None
         weights = m.index_select(0, domain.labels)
-        return self.num_classes * weights if self.config.form == "paper" else weights
+        return self.num_classes * weights if self.options.form == "paper" else weights

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from ba3us import losses
-from ba3us.methods.config import MethodConfig
+from ba3us.methods.options import MethodOptions
 from ba3us.nn import Head, Network
 from ba3us.schedules import InverseDecay
 
@@ -210,34 +210,34 @@ class MethodInfo:
 
 
 class Method(nn.Module):
-    """Base of every system. A subclass needs `Config` and `losses`; all else has a default.
+    """Base of every system. A subclass needs `Options` and `losses`; all else has a default.
 
     Parameters
     ----------
-    config : MethodConfig
+    options : MethodOptions
         Its hyper-parameters.
     network : Network
         The shared network F, G. The method may read its sizes, copy it or swap layers in it; it does not
         keep it (the loop passes it in).
     """
 
-    Config: ClassVar[type[MethodConfig]] = MethodConfig
+    Options: ClassVar[type[MethodOptions]] = MethodOptions
     joint: ClassVar[bool] = False  # one pass for all domains even where batch norm then mixes them
 
-    def __init__(self, config: MethodConfig, network: Network) -> None:
+    def __init__(self, options: MethodOptions, network: Network) -> None:
         super().__init__()
-        self.config = config
+        self.options = options
         self.num_classes = network.num_classes
 
     @classmethod
-    def head(cls, config: MethodConfig) -> Head:
+    def head(cls, options: MethodOptions) -> Head:
         """The layers this method wants on the backbone."""
-        kept, norm = config.keep_classifier, config.bottleneck_norm
-        return Head(None if kept else config.bottleneck, batch_norm=norm, relu=norm, keep_classifier=kept)
+        kept, norm = options.keep_classifier, options.bottleneck_norm
+        return Head(None if kept else options.bottleneck, batch_norm=norm, relu=norm, keep_classifier=kept)
 
     def recipe(self) -> Recipe:
         """How to train it. Default: an optional source-only warm-up, then one phase of `steps` updates."""
-        c = self.config
+        c = self.options
         phases: tuple[Phase, ...] = (Phase("adapt", c.steps),)
         if c.warmup_steps:
             warmup = Phase(WARMUP, c.warmup_steps, trains=("network",), adapts=False, target=False)

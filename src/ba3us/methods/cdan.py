@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
-from ba3us.methods.config import Size
-from ba3us.methods.parts import AdversarialConfig, source_risk
+from ba3us.methods.options import Size
+from ba3us.methods.parts import AdversarialOptions, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
 from ba3us.nn import Conditional, Network, Product, reverse_gradient
@@ -36,7 +36,7 @@ PUBLISHED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class CDANConfig(AdversarialConfig):
+class CDANOptions(AdversarialOptions):
     """Settings of CDAN.
 
     `product` is how p and f meet: plain, projected to `random_dims`, or (auto) projected above 4096 plain
@@ -61,29 +61,29 @@ class CDANConfig(AdversarialConfig):
 class CDAN(Method):
     """min_{F,G} max_D  CE + λ·L_adv with D(p ⊗ f)."""
 
-    Config = CDANConfig
-    config: CDANConfig
+    Options = CDANOptions
+    options: CDANOptions
 
-    def __init__(self, config: CDANConfig, network: Network) -> None:
-        super().__init__(config, network)
+    def __init__(self, options: CDANOptions, network: Network) -> None:
+        super().__init__(options, network)
         self.condition = Conditional(
-            network.feature_dim, network.num_classes, config.product, config.random_dims
+            network.feature_dim, network.num_classes, options.product, options.random_dims
         )
-        self.discriminator = config.discriminator(self.condition.out_features)
+        self.discriminator = options.discriminator(self.condition.out_features)
 
     def figures(self, step: Step) -> dict[str, float]:
         """λ."""
-        return {"lambda": self.config.reversal(step)}
+        return {"lambda": self.options.reversal(step)}
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and conditional domain loss; the entropies' λ is one call behind D's."""
-        reversal = self.config.reversal(step)
-        alignment = self.alignment(outputs, reversal, self.config.reversal(step, ahead=0))
-        return source_risk(outputs.source, self.config) | {"alignment": alignment}
+        reversal = self.options.reversal(step)
+        alignment = self.alignment(outputs, reversal, self.options.reversal(step, ahead=0))
+        return source_risk(outputs.source, self.options) | {"alignment": alignment}
 
     def alignment(self, outputs: Outputs, reversal: float, entropy_reversal: float) -> Tensor:
         """L_adv, with w = 1 + e^(-H(p)) in CDAN+E."""
-        c, at = self.config, [len(outputs.source.features)]
+        c, at = self.options, [len(outputs.source.features)]
         features, logits = outputs.together()
         shown = self.condition(reverse_gradient(features, reversal), logits)
         d_source, d_target = self.discriminator(shown).tensor_split(at)

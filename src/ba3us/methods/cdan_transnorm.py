@@ -6,14 +6,14 @@ import dataclasses
 from dataclasses import dataclass
 
 from ba3us.methods.base import MethodInfo, Recipe
-from ba3us.methods.cdan import CDAN, PUBLISHED, CDANConfig
-from ba3us.methods.config import NormedBatch
+from ba3us.methods.cdan import CDAN, PUBLISHED, CDANOptions
+from ba3us.methods.options import NormedBatch
 from ba3us.methods.registry import register
 from ba3us.nn import Network, swap_batch_norm
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransNormConfig(CDANConfig):
+class TransNormOptions(CDANOptions):
     """Settings of CDAN+TransNorm: CDAN+E with a norm layer and ReLU after the bottleneck."""
 
     entropy_weights: bool = True
@@ -38,12 +38,12 @@ class TransNormConfig(CDANConfig):
 class CDANTransNorm(CDAN):
     """CDAN+E; both domains pass through the network together, in halves."""
 
-    Config = TransNormConfig
+    Options = TransNormOptions
     joint = True
 
-    def __init__(self, config: TransNormConfig, network: Network) -> None:
+    def __init__(self, options: TransNormOptions, network: Network) -> None:
         swap_batch_norm(network)
-        super().__init__(config, network)
+        super().__init__(options, network)
 
     def recipe(self) -> Recipe:
         """The warm-up too draws target rows: a training pass always has two halves."""

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
-from ba3us.methods.parts import AdversarialConfig, source_risk
+from ba3us.methods.parts import AdversarialOptions, source_risk
 from ba3us.methods.published import BUDGET, Published
 from ba3us.methods.registry import register
 from ba3us.nn import Network, reverse_gradient
@@ -26,20 +26,20 @@ from ba3us.nn import Network, reverse_gradient
 class DANN(Method):
     """min_{F,G} max_D  CE + λ·L_adv, averaged over source and target rows."""
 
-    Config = AdversarialConfig
-    config: AdversarialConfig
+    Options = AdversarialOptions
+    options: AdversarialOptions
 
-    def __init__(self, config: AdversarialConfig, network: Network) -> None:
-        super().__init__(config, network)
-        self.discriminator = config.discriminator(network.feature_dim)
+    def __init__(self, options: AdversarialOptions, network: Network) -> None:
+        super().__init__(options, network)
+        self.discriminator = options.discriminator(network.feature_dim)
 
     def figures(self, step: Step) -> dict[str, float]:
         """λ."""
-        return {"lambda": self.config.reversal(step)}
+        return {"lambda": self.options.reversal(step)}
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and domain loss."""
-        shown = reverse_gradient(outputs.together()[0], self.config.reversal(step))
+        shown = reverse_gradient(outputs.together()[0], self.options.reversal(step))
         d_source, d_target = self.discriminator(shown).tensor_split([len(outputs.source.features)])
         alignment = losses.adversarial_loss(d_source, d_target)
-        return source_risk(outputs.source, self.config) | {"alignment": alignment}
+        return source_risk(outputs.source, self.options) | {"alignment": alignment}

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from ba3us import losses
 from ba3us.methods.base import DomainOutputs, Inputs, MethodInfo, Outputs, Step
-from ba3us.methods.config import NonNegative
-from ba3us.methods.parts import ClassWeighted, SourceRiskConfig, source_risk
+from ba3us.methods.options import NonNegative
+from ba3us.methods.parts import ClassWeighted, SourceRiskOptions, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network
 from ba3us.schedules import ramp
@@ -22,7 +22,7 @@ _FLOOR = 1e-7  # probabilities below it are left out of the entropy, as in DCAN
 
 
 @dataclass(frozen=True, kw_only=True)
-class DRCNConfig(SourceRiskConfig):
+class DRCNOptions(SourceRiskOptions):
     """Settings of DRCN.
 
     `correct` names the domain whose features the residual block corrects. `alignment_weight` weighs, at the
@@ -51,11 +51,11 @@ class DRCNConfig(SourceRiskConfig):
 class DRCN(ClassWeighted):
     """min  CE + λ·Σ_c w_c MMD²(source class c, target rows that seem to be c) + β·H(target)."""
 
-    Config = DRCNConfig
-    config: DRCNConfig
+    Options = DRCNOptions
+    options: DRCNOptions
 
-    def __init__(self, config: DRCNConfig, network: Network) -> None:
-        super().__init__(config, network)
+    def __init__(self, options: DRCNOptions, network: Network) -> None:
+        super().__init__(options, network)
         width = network.feature_dim
         self.correction = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
         for parameter in self.correction[2].parameters():
@@ -67,7 +67,7 @@ class DRCN(ClassWeighted):
 
     def outputs(self, network: Network, inputs: Inputs) -> Outputs:
         """One pass per domain; the chosen one is corrected before it is classified."""
-        outputs, name = super().outputs(network, inputs), self.config.correct
+        outputs, name = super().outputs(network, inputs), self.options.correct
         domain: DomainOutputs = getattr(outputs, name)
         features, logits = self._corrected(network, domain.features)
         corrected = dataclasses.replace(domain, features=features, logits=logits)
@@ -76,15 +76,15 @@ class DRCN(ClassWeighted):
     def predict(self, network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
         """The target's path, with its correction if it has one."""
         features, logits = network(x)
-        return self._corrected(network, features) if self.config.correct == "target" else (features, logits)
+        return self._corrected(network, features) if self.options.correct == "target" else (features, logits)
 
     def _weight(self, step: Step) -> float:
         """λ comes in slowly: target rows are assigned by predictions that mean little at first."""
-        return self.config.alignment_weight * ramp(step.number, step.horizon)
+        return self.options.alignment_weight * ramp(step.number, step.horizon)
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy, weighted distance of the domains, target entropy."""
-        c = self.config
+        c = self.options
         entropy = losses.entropy(outputs.target.logits, floor=_FLOOR).mean()
         return source_risk(outputs.source, c) | {
             "alignment": self._weight(step) * self.distance(outputs.source, outputs.target),
@@ -94,7 +94,7 @@ class DRCN(ClassWeighted):
     def distance(self, source: DomainOutputs, target: DomainOutputs) -> Tensor:
         """How far apart the domains are: the weighted mean over the batch's classes, or over all rows."""
         kernel = losses.gaussian_kernels(torch.cat([source.features, target.features]))
-        if not self.config.class_wise:
+        if not self.options.class_wise:
             return losses.linear_mmd(kernel)
         assert source.labels is not None
         members = F.one_hot(source.labels, self.num_classes).to(kernel)

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Recipe, Step
-from ba3us.methods.config import NonNegative
-from ba3us.methods.parts import AdversarialConfig, domain_scores, sample_weights, source_risk
+from ba3us.methods.options import NonNegative
+from ba3us.methods.parts import AdversarialOptions, domain_scores, sample_weights, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
 from ba3us.nn import Network, Perceptron, reverse_gradient
@@ -63,7 +63,7 @@ def leaky_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ETNConfig(AdversarialConfig):
+class ETNOptions(AdversarialOptions):
     """Settings of ETN: weights of the target entropy and of the auxiliary classifier's two terms.
 
     Those two train the auxiliary classifier alone. At our common learning rate, ten times ETN's, a tenth of
@@ -93,13 +93,13 @@ class ETNConfig(AdversarialConfig):
 class ETN(Method):
     """w·CE + w·L_adv + γ·H(target) + L_aux-domain + L_aux-class, with w = 1 - s of mean 1."""
 
-    Config = ETNConfig
-    config: ETNConfig
+    Options = ETNOptions
+    options: ETNOptions
 
-    def __init__(self, config: ETNConfig, network: Network) -> None:
-        super().__init__(config, network)
-        hidden, dropout = config.discriminator_hidden, config.discriminator_dropout
-        self.discriminator = config.discriminator(network.feature_dim)
+    def __init__(self, options: ETNOptions, network: Network) -> None:
+        super().__init__(options, network)
+        hidden, dropout = options.discriminator_hidden, options.discriminator_dropout
+        self.discriminator = options.discriminator(network.feature_dim)
         self.auxiliary = Perceptron(network.feature_dim, hidden, network.num_classes, dropout)
 
     def recipe(self) -> Recipe:
@@ -108,11 +108,11 @@ class ETN(Method):
 
     def figures(self, step: Step) -> dict[str, float]:
         """λ of the source rows."""
-        return {"lambda": self.config.reversal(step, ahead=0)}
+        return {"lambda": self.options.reversal(step, ahead=0)}
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """The five terms; λ of the target rows is one discriminator call, half an update, ahead."""
-        c, source, target = self.config, outputs.source, outputs.target
+        c, source, target = self.options, outputs.source, outputs.target
         assert source.labels is not None
         z_source, z_target = domain_scores(self.auxiliary, source.features.detach(), target.features.detach())
         s_source, s_target = leaky_scores(z_source), leaky_scores(z_target)

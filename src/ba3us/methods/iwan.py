@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
-from ba3us.methods.config import NonNegative
-from ba3us.methods.parts import AdversarialConfig, domain_scores, sample_weights, source_risk
+from ba3us.methods.options import NonNegative
+from ba3us.methods.parts import AdversarialOptions, domain_scores, sample_weights, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
 from ba3us.nn import Network, reverse_gradient
@@ -31,10 +31,10 @@ _TLL: Settings = {
 class Adversaries(nn.Module):
     """The first discriminator D, which weighs, and the second D0, which aligns."""
 
-    def __init__(self, config: AdversarialConfig, network: Network) -> None:
+    def __init__(self, options: AdversarialOptions, network: Network) -> None:
         super().__init__()
-        self.weigher = config.discriminator(network.feature_dim)
-        self.aligner = config.discriminator(network.feature_dim)
+        self.weigher = options.discriminator(network.feature_dim)
+        self.aligner = options.discriminator(network.feature_dim)
 
     def forward(self, outputs: Outputs, reversal: float) -> tuple[Tensor, Tensor]:
         """L_D on detached features, and L_D0 with D's weights on the source rows."""
@@ -47,7 +47,7 @@ class Adversaries(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IWANConfig(AdversarialConfig):
+class IWANOptions(AdversarialOptions):
     """Settings of IWAN: `trade_off` weighs both discriminators, the first `weigher_factor` times as much.
 
     TLL's trade-off of 3 belongs to its learning rate, a tenth of our common one, at which it has diverged.
@@ -78,20 +78,20 @@ class IWANConfig(AdversarialConfig):
 class IWAN(Method):
     """CE + 1.5·t·L_D(sg f) + t·L_D0(w) + γ·H(target), t the trade-off."""
 
-    Config = IWANConfig
-    config: IWANConfig
+    Options = IWANOptions
+    options: IWANOptions
 
-    def __init__(self, config: IWANConfig, network: Network) -> None:
-        super().__init__(config, network)
-        self.adversaries = Adversaries(config, network)
+    def __init__(self, options: IWANOptions, network: Network) -> None:
+        super().__init__(options, network)
+        self.adversaries = Adversaries(options, network)
 
     def figures(self, step: Step) -> dict[str, float]:
         """λ."""
-        return {"lambda": self.config.reversal(step, ahead=0)}
+        return {"lambda": self.options.reversal(step, ahead=0)}
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy, both discriminators, target entropy."""
-        c = self.config
+        c = self.options
         first, second = self.adversaries(outputs, c.reversal(step, ahead=0))
         return source_risk(outputs.source, c) | {
             "weighing": c.weigher_factor * c.trade_off * first,

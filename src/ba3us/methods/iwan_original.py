@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import MethodInfo, Outputs, Step
-from ba3us.methods.config import NonNegative
 from ba3us.methods.iwan import EPS, REFERENCE, Adversaries
-from ba3us.methods.parts import TwoEncoders, TwoEncodersConfig
+from ba3us.methods.options import NonNegative
+from ba3us.methods.parts import TwoEncoders, TwoEncodersOptions
 from ba3us.methods.published import TASKS, Published
 from ba3us.methods.registry import register
 from ba3us.nn import Network
@@ -30,7 +30,7 @@ _PUBLISHED = Published(
 
 
 @dataclass(frozen=True, kw_only=True)
-class IWANOriginalConfig(TwoEncodersConfig):
+class IWANOriginalOptions(TwoEncodersOptions):
     """Settings of the two-encoder IWAN; its λ stays small and also scales the entropy's gradient.
 
     The released λ of 0.1 belongs to a smaller learning rate; at ours it lost the classes in one of three
@@ -58,16 +58,16 @@ class IWANOriginalConfig(TwoEncodersConfig):
 class IWANOriginal(TwoEncoders):
     """Source encoder and classifier are frozen; the target encoder meets the weighted source."""
 
-    Config = IWANOriginalConfig
-    config: IWANOriginalConfig
+    Options = IWANOriginalOptions
+    options: IWANOriginalOptions
 
-    def __init__(self, config: IWANOriginalConfig, network: Network) -> None:
-        super().__init__(config, network)
-        self.adversaries = Adversaries(config, network)
+    def __init__(self, options: IWANOriginalOptions, network: Network) -> None:
+        super().__init__(options, network)
+        self.adversaries = Adversaries(options, network)
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Both discriminators and the target entropy, whose gradient the released net scales by λ again."""
-        c = self.config
+        c = self.options
         reversal = c.reversal(step, ahead=0)
         first, second = self.adversaries(outputs, reversal)
         entropy = losses.entropy(outputs.target.logits, EPS).mean()

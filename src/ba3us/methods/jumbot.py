@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ba3us.methods.base import MethodInfo, Recipe, Step
-from ba3us.methods.config import NonNegative, Positive
-from ba3us.methods.ot import FARTHEST, NOTE, PUBLISHED, Transport, TransportConfig, pot, uniform
+from ba3us.methods.options import NonNegative, Positive
+from ba3us.methods.ot import FARTHEST, NOTE, PUBLISHED, Transport, TransportOptions, pot, uniform
 from ba3us.methods.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)
-class JumbotConfig(TransportConfig):
+class JumbotOptions(TransportOptions):
     """Settings of JUMBOT: `marginal_penalty` is what it costs a row to be left out."""
 
     feature_weight: NonNegative = 0.003
@@ -39,8 +39,8 @@ class JumbotConfig(TransportConfig):
 class Jumbot(Transport):
     """Unbalanced transport: rows that are far from everything may be left out, at a price."""
 
-    Config = JumbotConfig
-    config: JumbotConfig
+    Options = JumbotOptions
+    options: JumbotOptions
 
     def recipe(self) -> Recipe:
         """Source batches are class-balanced."""
@@ -48,7 +48,7 @@ class Jumbot(Transport):
 
     def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
         """Unbalanced Sinkhorn with the kernel exp(-M/ε), as POT had it when the paper was written."""
-        c = self.config
+        c = self.options
         return pot().unbalanced.sinkhorn_knopp_unbalanced(
             *uniform(cost),
             np.minimum(cost, FARTHEST * c.regularisation),

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
-from ba3us.methods.config import NonNegative, Positive
-from ba3us.methods.parts import SourceRiskConfig, source_risk
+from ba3us.methods.options import NonNegative, Positive
+from ba3us.methods.parts import SourceRiskOptions, source_risk
 from ba3us.methods.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)
-class MCCConfig(SourceRiskConfig):
+class MCCOptions(SourceRiskOptions):
     """Settings of MCC: `temperature` softens the predictions, `confusion_weight` weighs their confusion."""
 
     temperature: Positive = 2.5
@@ -36,11 +36,11 @@ class MCCConfig(SourceRiskConfig):
 class MCC(Method):
     """min  CE + class confusion of the target batch."""
 
-    Config = MCCConfig
-    config: MCCConfig
+    Options = MCCOptions
+    options: MCCOptions
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and class confusion (of the process's own batch)."""
-        c = self.config
+        c = self.options
         confusion = losses.class_confusion(outputs.target.logits, c.temperature)
         return source_risk(outputs.source, c) | {"confusion": c.confusion_weight * confusion}

@@ -18,14 +18,14 @@ from torch.nn import functional as F
 
 from ba3us.losses import full_precision
 from ba3us.methods.base import WARMUP, DomainOutputs, Method, MethodInfo, Outputs, Phase, Recipe, Refresh
-from ba3us.methods.config import Count, NonNegative, Positive, Size
-from ba3us.methods.parts import SourceRiskConfig, source_risk
+from ba3us.methods.options import Count, NonNegative, Positive, Size
+from ba3us.methods.parts import SourceRiskOptions, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network
 
 
 @dataclass(frozen=True, kw_only=True)
-class MCSConfig(SourceRiskConfig):
+class MCSOptions(SourceRiskOptions):
     """Settings of MCS; all `steps` train the network on the source.
 
     `pull` is α, which holds target centroids to the source's; `ridge` is β, in units of the mean eigenvalue
@@ -58,17 +58,17 @@ class MCSConfig(SourceRiskConfig):
 class MCS(Method):
     """Source features first; then pseudo-labels, target centroids and subspace in turn."""
 
-    Config = MCSConfig
-    config: MCSConfig
+    Options = MCSOptions
+    options: MCSOptions
     source_centroids: Tensor
     projection: Tensor
     centroids: Tensor
     spread: Tensor
 
-    def __init__(self, config: MCSConfig, network: Network) -> None:
-        super().__init__(config, network)
+    def __init__(self, options: MCSOptions, network: Network) -> None:
+        super().__init__(options, network)
         classes, width = network.num_classes, network.feature_dim
-        dims = max(1, min(config.dimensions, classes - 1, width))
+        dims = max(1, min(options.dimensions, classes - 1, width))
         self.register_buffer("source_centroids", torch.zeros(classes, width))
         self.register_buffer("projection", torch.zeros(width, dims))
         self.register_buffer("centroids", torch.zeros(classes, dims))
@@ -76,13 +76,13 @@ class MCS(Method):
 
     def recipe(self) -> Recipe:
         """The source, then a phase without updates that solves."""
-        source = Phase(WARMUP, self.config.steps, ("network",), adapts=False, target=False)
+        source = Phase(WARMUP, self.options.steps, ("network",), adapts=False, target=False)
         refresh = Refresh(every=1, source=True, again=True)
         return dataclasses.replace(super().recipe(), phases=(source, Phase("solve", 0)), refresh=refresh)
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """Source cross-entropy."""
-        return source_risk(outputs.source, self.config)
+        return source_risk(outputs.source, self.options)
 
     def refresh_source(self, source: DomainOutputs) -> None:
         """μ_c; a class without samples stays at the mean of all."""
@@ -92,7 +92,7 @@ class MCS(Method):
 
     def refresh(self, target: DomainOutputs) -> None:
         """Solve for labels, centroids and subspace, within the span of the source centroids."""
-        c, mu = self.config, self.source_centroids.double()
+        c, mu = self.options, self.source_centroids.double()
         directions = torch.linalg.svd(mu - mu.mean(dim=0), full_matrices=False).Vh[: max(1, len(mu) - 1)].T
         x, mu = F.normalize(target.features, dim=1).double() @ directions, mu @ directions
         centroids, labels = mu, _nearest(x, mu)
@@ -114,8 +114,8 @@ class MCS(Method):
         They are scaled by the latter. To give all of them the same spread, PᵀXHXᵀP = I, blows up directions
         that tell nothing where most classes are absent (Caltech-107 → Office-10: 86 % became 41 %).
         """
-        near = within.T @ within + self.config.pull * shift.T @ shift
-        near.diagonal().add_(self.config.ridge * near.trace().clamp(min=1e-12) / len(near))
+        near = within.T @ within + self.options.pull * shift.T @ shift
+        near.diagonal().add_(self.options.ridge * near.trace().clamp(min=1e-12) / len(near))
         centred = x - x.mean(dim=0)
         top = (len(near) - self.centroids.shape[1], len(near) - 1)
         p = scipy.linalg.eigh((centred.T @ centred).cpu(), near.cpu(), subset_by_index=top)[1]

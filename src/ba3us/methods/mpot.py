@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ba3us.methods.base import MethodInfo, Step
-from ba3us.methods.config import PositiveShare
-from ba3us.methods.ot import FARTHEST, NOTE, PUBLISHED, Transport, TransportConfig, pot, uniform
+from ba3us.methods.options import PositiveShare
+from ba3us.methods.ot import FARTHEST, NOTE, PUBLISHED, Transport, TransportOptions, pot, uniform
 from ba3us.methods.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)
-class MPOTConfig(TransportConfig):
+class MPOTOptions(TransportOptions):
     """Settings of m-POT: the share of rows moved grows from `first_mass` to `mass` over half the steps."""
 
     mass: PositiveShare = 0.325
@@ -35,12 +35,12 @@ class MPOTConfig(TransportConfig):
 class MPOT(Transport):
     """Partial transport: only the cheapest share of the mass is moved."""
 
-    Config = MPOTConfig
-    config: MPOTConfig
+    Options = MPOTOptions
+    options: MPOTOptions
 
     def mass(self, step: Step) -> float:
         """The share of rows to be moved."""
-        c = self.config
+        c = self.options
         return c.first_mass + (c.mass - c.first_mass) * min(1.0, step.number / max(1.0, step.horizon / 2))
 
     def figures(self, step: Step) -> dict[str, float]:
@@ -49,7 +49,7 @@ class MPOT(Transport):
 
     def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
         """Partial transport, entropic or (ε = 0) exact."""
-        solvers, weights, epsilon = pot().partial, uniform(cost), self.config.regularisation
+        solvers, weights, epsilon = pot().partial, uniform(cost), self.options.regularisation
         mass = min(self.mass(step), *(side.sum() for side in weights))  # equal shares add up to 1 but for a bit
         if epsilon == 0:
             return solvers.partial_wasserstein(*weights, cost, m=mass)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ba3us import losses, scores
 from ba3us.methods.base import DomainOutputs, MethodInfo, Outputs, Step
-from ba3us.methods.config import NonNegative
-from ba3us.methods.parts import AdversarialConfig, ClassWeighted, domain_scores, sample_weights, source_risk
+from ba3us.methods.options import NonNegative
+from ba3us.methods.parts import AdversarialOptions, ClassWeighted, domain_scores, sample_weights, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network, reverse_gradient
 from ba3us.nn.network import xavier
@@ -19,7 +19,7 @@ _EPS = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
-class MWPDAConfig(AdversarialConfig):
+class MWPDAOptions(AdversarialOptions):
     """Settings of MWPDA.
 
     Weights of outlier classes are multiplied by `outlier_scale`; `entropy_weight` weighs the target entropy.
@@ -43,14 +43,14 @@ class MWPDAConfig(AdversarialConfig):
 class MWPDA(ClassWeighted):
     """min_{F,G} max_D  CE and L_adv under weights v(y)·r(x), with target entropy; S learns what is shared."""
 
-    Config = MWPDAConfig
-    config: MWPDAConfig
+    Options = MWPDAOptions
+    options: MWPDAOptions
     shared: Tensor
 
-    def __init__(self, config: MWPDAConfig, network: Network) -> None:
-        super().__init__(config, network)
-        self.discriminator = config.discriminator(network.feature_dim)
-        hidden = config.discriminator_hidden
+    def __init__(self, options: MWPDAOptions, network: Network) -> None:
+        super().__init__(options, network)
+        self.discriminator = options.discriminator(network.feature_dim)
+        hidden = options.discriminator_hidden
         self.sharing = nn.Sequential(nn.Linear(network.feature_dim, hidden), nn.ReLU(), nn.Linear(hidden, 1))
         self.sharing.apply(xavier)
         self.register_buffer("shared", torch.ones(network.num_classes))
@@ -59,15 +59,15 @@ class MWPDA(ClassWeighted):
         """v: mean predictions, the largest 1; those below Otsu's threshold are outliers and lowered."""
         super().refresh(target)
         self.shared.copy_(self.class_weights > scores.otsu_threshold(self.class_weights))
-        self.class_weights.mul_(torch.where(self.shared > 0, 1.0, self.config.outlier_scale))
+        self.class_weights.mul_(torch.where(self.shared > 0, 1.0, self.options.outlier_scale))
 
     def figures(self, step: Step) -> dict[str, float]:
         """λ, and how many classes are held to be shared."""
-        return {"lambda": self.config.reversal(step), "shared_classes": float(self.shared.sum())}
+        return {"lambda": self.options.reversal(step), "shared_classes": float(self.shared.sum())}
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Weighted cross-entropy and domain loss, target entropy, and the classifier of shared samples."""
-        c, source, target = self.config, outputs.source, outputs.target
+        c, source, target = self.options, outputs.source, outputs.target
         seems_shared = self.sharing(source.features.detach()).squeeze(1)
         # v·r, of mean 1
         weights = self.class_weights[source.labels] * sample_weights(-seems_shared, _EPS)

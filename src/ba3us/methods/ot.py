@@ -17,8 +17,8 @@ from torch import Tensor
 from ba3us import losses
 from ba3us.errors import UserError
 from ba3us.methods.base import Method, Outputs, Step
-from ba3us.methods.config import NonNegative
-from ba3us.methods.parts import SourceRiskConfig, source_risk
+from ba3us.methods.options import NonNegative
+from ba3us.methods.parts import SourceRiskOptions, source_risk
 from ba3us.methods.published import BUDGET, Published
 from ba3us.nn import Network
 
@@ -37,7 +37,7 @@ def pot() -> ModuleType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransportConfig(SourceRiskConfig):
+class TransportOptions(SourceRiskOptions):
     """Settings of transport methods.
 
     `feature_weight`, `label_weight` and `transport_weight` are η1, η2, η3; `regularisation` is that of the
@@ -53,11 +53,11 @@ class TransportConfig(SourceRiskConfig):
 class Transport(Method):
     """min  CE + η3·Σ π∘M."""
 
-    Config = TransportConfig
-    config: TransportConfig
+    Options = TransportOptions
+    options: TransportOptions
 
-    def __init__(self, config: TransportConfig, network: Network) -> None:
-        super().__init__(config, network)
+    def __init__(self, options: TransportOptions, network: Network) -> None:
+        super().__init__(options, network)
         pot()  # say so now if it is missing
 
     def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
@@ -66,7 +66,7 @@ class Transport(Method):
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and the cost of the plan."""
-        c, source, target = self.config, outputs.source, outputs.target
+        c, source, target = self.options, outputs.source, outputs.target
         assert source.labels is not None
         cost = losses.transport_cost(
             source.features, target.features, source.labels, target.logits, c.feature_weight, c.label_weight

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import MethodInfo, Outputs, Step
-from ba3us.methods.config import Positive
-from ba3us.methods.parts import Selective, SelectiveConfig, domain_scores, source_risk
+from ba3us.methods.options import Positive
+from ba3us.methods.parts import Selective, SelectiveOptions, domain_scores, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
 from ba3us.nn import Network, reverse_gradient
@@ -53,7 +53,7 @@ _PUBLISHED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PADAConfig(SelectiveConfig):
+class PADAOptions(SelectiveOptions):
     """Settings of PADA: class weights are means of softmax(`tau`·logits), over the target and its views."""
 
     tau: Positive = 1.0
@@ -74,22 +74,22 @@ class PADAConfig(SelectiveConfig):
 class PADA(Selective):
     """min_{F,G} max_D  CE weighted by γ + λ·L_adv with γ on the source's side."""
 
-    Config = PADAConfig
-    config: PADAConfig
+    Options = PADAOptions
+    options: PADAOptions
 
-    def __init__(self, config: PADAConfig, network: Network) -> None:
-        super().__init__(config, network)
-        self.tau = config.tau
-        self.discriminator = config.discriminator(network.feature_dim)
+    def __init__(self, options: PADAOptions, network: Network) -> None:
+        super().__init__(options, network)
+        self.tau = options.tau
+        self.discriminator = options.discriminator(network.feature_dim)
         self.start(network, [p for p in self.discriminator.parameters() if p.dim() == 2])
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Weighted cross-entropy and weighted domain loss."""
-        source, reversal = outputs.source, self.config.reversal(step)
+        source, reversal = outputs.source, self.options.reversal(step)
         gamma = self.class_weights[source.labels]
         f_source, f_target = (reverse_gradient(d.features, reversal) for d in (source, outputs.target))
         d_source, d_target = domain_scores(self.discriminator, f_source, f_target)
-        return source_risk(source, self.config, gamma) | {
+        return source_risk(source, self.options, gamma) | {
             "alignment": losses.adversarial_loss(d_source, d_target, _over_largest(gamma))
         }
 

@@ -16,14 +16,14 @@ from ba3us.methods.base import (
     DomainOutputs,
     Inputs,
     Method,
-    MethodConfig,
+    MethodOptions,
     Outputs,
     Phase,
     Recipe,
     Refresh,
     Step,
 )
-from ba3us.methods.config import BelowOne, Count, NonNegative, Size, Whole
+from ba3us.methods.options import BelowOne, Count, NonNegative, Size, Whole
 from ba3us.nn import Discriminator, Network
 from ba3us.schedules import ramp
 
@@ -31,7 +31,7 @@ from ba3us.schedules import ramp
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceRiskConfig(MethodConfig):
+class SourceRiskOptions(MethodOptions):
     """Settings of a method with a source cross-entropy: `beta` > 0 adds AUS with exponent `xi`."""
 
     beta: NonNegative = 0.0
@@ -40,7 +40,7 @@ class SourceRiskConfig(MethodConfig):
 
 def source_risk(
     source: DomainOutputs,
-    config: SourceRiskConfig,
+    options: SourceRiskOptions,
     weights: Tensor | None = None,
     form: losses.Form | None = None,
     smoothing: float = 0.0,
@@ -50,14 +50,14 @@ def source_risk(
     w = torch.ones_like(source.logits[:, 0]) if weights is None else weights
     risk = losses.weighted_cross_entropy(source.logits, source.labels, w, form, smoothing)
     terms = {"classification": risk}
-    if config.beta:
-        aus = losses.complement_entropy(source.logits, source.labels, w, config.xi)
-        terms["uncertainty"] = config.beta * aus
+    if options.beta:
+        aus = losses.complement_entropy(source.logits, source.labels, w, options.xi)
+        terms["uncertainty"] = options.beta * aus
     return terms
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceStageConfig(SourceRiskConfig):
+class SourceStageOptions(SourceRiskOptions):
     """Settings of a method that first trains on the source, for `source_steps` of its `steps` updates.
 
     None: half of them. `warmup_steps` come on top. `decay_steps` are those of the second stage; with them the
@@ -91,7 +91,7 @@ class SourceStageConfig(SourceRiskConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdversarialConfig(SourceRiskConfig):
+class AdversarialOptions(SourceRiskOptions):
     """Settings of a method with a discriminator and a gradient reversal.
 
     The reversal's λ rises to `ramp_high` with slope `ramp_slope` over `ramp_steps` updates (none: the whole
@@ -146,8 +146,8 @@ class ClassWeighted(Method):
     class_weights: Tensor
     tau: float = 1.0
 
-    def __init__(self, config: MethodConfig, network: Network) -> None:
-        super().__init__(config, network)
+    def __init__(self, options: MethodOptions, network: Network) -> None:
+        super().__init__(options, network)
         self.register_buffer("class_weights", torch.ones(network.num_classes))
 
     def refresh(self, target: DomainOutputs) -> None:
@@ -157,7 +157,7 @@ class ClassWeighted(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectiveConfig(AdversarialConfig):
+class SelectiveOptions(AdversarialOptions):
     """Settings of PADA and SAN: `gaussian_start` takes their initial weights in place of Xavier's."""
 
     gaussian_start: bool = False
@@ -169,27 +169,27 @@ class Selective(ClassWeighted):
     Both domains pass through the network together.
     """
 
-    config: SelectiveConfig
+    options: SelectiveOptions
     joint = True
 
     def recipe(self) -> Recipe:
         """Refresh at U-1."""
-        refresh = Refresh(every=self.config.interval, offset=-1, views=True)
+        refresh = Refresh(every=self.options.interval, offset=-1, views=True)
         return dataclasses.replace(super().recipe(), refresh=refresh)
 
     def figures(self, step: Step) -> dict[str, float]:
         """λ, and how many classes the weights spread over."""
         return {
-            "lambda": self.config.reversal(step),
+            "lambda": self.options.reversal(step),
             "effective_classes": scores.effective_classes(self.class_weights),
         }
 
     def start(self, network: Network, discriminator: Sequence[Tensor]) -> None:
         """Where asked for, small Gaussian weights for the new layers and the discriminator's layers."""
-        if not self.config.gaussian_start:
+        if not self.options.gaussian_start:
             return
         new = [(network.bottleneck, 0.005)]
-        if not self.config.keep_classifier:
+        if not self.options.keep_classifier:
             new.append((network.classifier, 0.01))
         for layer, std in new:
             if isinstance(layer, nn.Linear):
@@ -202,7 +202,7 @@ class Selective(ClassWeighted):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoEncodersConfig(AdversarialConfig, SourceStageConfig):
+class TwoEncodersOptions(AdversarialOptions, SourceStageOptions):
     """Settings of a method with two encoders, which first trains on the source."""
 
 
@@ -213,17 +213,17 @@ class TwoEncoders(Method):
     network goes on as the target's, with the classifier frozen.
     """
 
-    config: TwoEncodersConfig
+    options: TwoEncodersOptions
 
-    def __init__(self, config: TwoEncodersConfig, network: Network) -> None:
-        super().__init__(config, network)
+    def __init__(self, options: TwoEncodersOptions, network: Network) -> None:
+        super().__init__(options, network)
         self.source_encoder = copy.deepcopy(_encoder(network)).requires_grad_(False)
 
     def recipe(self) -> Recipe:
         """A source stage, then the target's encoder and the method's own parts learn."""
         learning = [f"method.{name}" for name, _ in self.named_children() if name != "source_encoder"]
         trains = ("network.backbone", "network.bottleneck", *learning)
-        return self.config.staged(super().recipe(), Phase("adapt", self.config.steps, trains))
+        return self.options.staged(super().recipe(), Phase("adapt", self.options.steps, trains))
 
     def begin_phase(self, network: Network, phase: Phase) -> None:
         """The source keeps the encoder as it is now."""
@@ -231,7 +231,7 @@ class TwoEncoders(Method):
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """The source's terms, which the second stage has none of."""
-        return source_risk(outputs.source, self.config)
+        return source_risk(outputs.source, self.options)
 
     def outputs(self, network: Network, inputs: Inputs) -> Outputs:
         """The source through its own encoder, once there is a target."""

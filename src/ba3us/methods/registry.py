@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ba3us import catalogue
 from ba3us.errors import did_you_mean, require
-from ba3us.methods.base import Method, MethodConfig, MethodInfo
+from ba3us.methods.base import Method, MethodInfo, MethodOptions
 from ba3us.methods.published import Published, lookup
 from ba3us.nn import Network
 
@@ -27,17 +27,19 @@ class Entry:
     settings: dict[str, Any] = field(default_factory=dict)
     protocols: dict[str, Published] = field(default_factory=dict)
 
-    def config(self, protocol: str | None = None, task: str | None = None, **options: Any) -> MethodConfig:
+    def options(self, protocol: str | None = None, task: str | None = None, **options: Any) -> MethodOptions:
         """The hyper-parameters: `options` over the system's own settings over those published.
 
         Without a `protocol` the defaults hold, which are the same budget for every method.
         """
         published = lookup(self.name, self.protocols, protocol, task) if protocol else {}
-        return self.method.Config.build(**{**published, **self.settings, **options})
+        return self.method.Options.build(**{**published, **self.settings, **options})
 
-    def settings_note(self, config: MethodConfig, protocol: str | None = None, task: str | None = None) -> str:
-        """Whose settings `config` holds: ours or those published for a protocol, and which options depart."""
-        own = _different(config, self.config(protocol, task))
+    def settings_note(
+        self, options: MethodOptions, protocol: str | None = None, task: str | None = None
+    ) -> str:
+        """Whose settings `options` holds: ours or those published for a protocol, and which options depart."""
+        own = _different(options, self.options(protocol, task))
         given = " with " + ", ".join(f"{name}={value!r}" for name, (value, _) in own.items()) if own else ""
         if protocol is None:
             return f"ours (defaults){given}"
@@ -54,15 +56,15 @@ class Entry:
 
     def departures(self, protocol: str) -> dict[str, Any]:
         """What was published for a protocol where the defaults differ; "by task" where tasks have their own."""
-        differ = _different(self.config(), self.config(protocol))
+        differ = _different(self.options(), self.options(protocol))
         tasks = [name for settings in self.protocols[protocol].tasks.values() for name in settings]
         return {name: published for name, (_, published) in differ.items()} | dict.fromkeys(tasks, "by task")
 
     def described(self) -> dict[str, Any]:
         """What the catalogue says of it, as plain data."""
-        common = {f.name: f.default for f in dataclasses.fields(MethodConfig)}
-        options = _resolved(self.config())
-        own = {n: v for n, v in dataclasses.asdict(self.config()).items() if n not in common or v != common[n]}
+        common = {f.name: f.default for f in dataclasses.fields(MethodOptions)}
+        options = _resolved(self.options())
+        own = {n: v for n, v in dataclasses.asdict(self.options()).items() if n not in common or v != common[n]}
         published: dict[str, dict[str, Any]] = {
             protocol: {"note": found.note, "oracle": found.oracle, "departures": self.departures(protocol)}
             for protocol, found in self.protocols.items()
@@ -77,19 +79,19 @@ class Entry:
             "published": published,
         }
 
-    def create(self, network: Network, config: MethodConfig) -> Method:
+    def create(self, network: Network, options: MethodOptions) -> Method:
         """The method, for a network."""
-        return self.method(config, network)
+        return self.method(options, network)
 
 
-def _resolved(config: MethodConfig) -> dict[str, Any]:
-    return dataclasses.asdict(config) | {"refresh_every": config.interval}
+def _resolved(options: MethodOptions) -> dict[str, Any]:
+    return dataclasses.asdict(options) | {"refresh_every": options.interval}
 
 
-def _different(config: MethodConfig, other: MethodConfig) -> dict[str, tuple[Any, Any]]:
+def _different(options: MethodOptions, other: MethodOptions) -> dict[str, tuple[Any, Any]]:
     """Options with another value in `other`: both values."""
     others = _resolved(other)
-    return {n: (value, others[n]) for n, value in _resolved(config).items() if value != others[n]}
+    return {n: (value, others[n]) for n, value in _resolved(options).items() if value != others[n]}
 
 
 _ENTRIES: dict[str, Entry] = {}

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import DomainOutputs, MethodInfo, Outputs, Step
-from ba3us.methods.config import NonNegative
-from ba3us.methods.parts import Selective, SelectiveConfig, source_risk
+from ba3us.methods.options import NonNegative
+from ba3us.methods.parts import Selective, SelectiveOptions, source_risk
 from ba3us.methods.published import Published, Settings
 from ba3us.methods.registry import register
 from ba3us.nn import DiscriminatorBank, Network, reverse_gradient
@@ -41,7 +41,7 @@ _PUBLISHED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SANConfig(SelectiveConfig):
+class SANOptions(SelectiveOptions):
     """Settings of SAN.
 
     `weighting` takes the class weights from the whole ``target`` at every refresh (steadier, say the authors)
@@ -75,27 +75,27 @@ class SANConfig(SelectiveConfig):
 class SAN(Selective):
     """min_{F,G} max_D  CE + α·H + Σ_k L_adv(D_k(p_k·f)), with λ·w_k in the gradient reversal of D_k."""
 
-    Config = SANConfig
-    config: SANConfig
+    Options = SANOptions
+    options: SANOptions
 
-    def __init__(self, config: SANConfig, network: Network) -> None:
-        super().__init__(config, network)
+    def __init__(self, options: SANOptions, network: Network) -> None:
+        super().__init__(options, network)
         self.discriminators = DiscriminatorBank(
             network.num_classes,
             network.feature_dim,
-            config.hidden(network.num_classes),
-            config.discriminator_dropout,
+            options.hidden(network.num_classes),
+            options.discriminator_dropout,
         )
         self.start(network, list(self.discriminators.weights))
 
     def refresh(self, target: DomainOutputs) -> None:
         """Class weights from the whole target, unless they come from the batches."""
-        if self.config.weighting == "target":
+        if self.options.weighting == "target":
             super().refresh(target)
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy, the sum of the C domain losses, and the entropy of both domains."""
-        c, source, target = self.config, outputs.source, outputs.target
+        c, source, target = self.options, outputs.source, outputs.target
         logits = torch.cat([source.logits, target.logits])
         p = logits.softmax(dim=1).detach()
         if c.weighting == "batch":

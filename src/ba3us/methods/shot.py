@@ -14,16 +14,16 @@ from ba3us import losses
 from ba3us.methods.base import (
     DomainOutputs,
     Method,
-    MethodConfig,
     MethodInfo,
+    MethodOptions,
     Outputs,
     Phase,
     Recipe,
     Refresh,
     Step,
 )
-from ba3us.methods.config import BelowOne, NonNegative, NormedBatch, Whole
-from ba3us.methods.parts import SourceStageConfig, source_risk
+from ba3us.methods.options import BelowOne, NonNegative, NormedBatch, Whole
+from ba3us.methods.parts import SourceStageOptions, source_risk
 from ba3us.methods.published import Published, Settings, by_epochs
 from ba3us.methods.registry import register
 from ba3us.nn import Head, Network
@@ -32,7 +32,7 @@ _EPS = 1e-5  # inside the logarithm of the entropy
 
 
 @dataclass(frozen=True, kw_only=True)
-class SHOTConfig(SourceStageConfig):
+class SHOTOptions(SourceStageOptions):
     """Settings of SHOT.
 
     The source stage smooths its labels by `smoothing`. Then `pseudo_weight` weighs the cross-entropy with
@@ -104,40 +104,40 @@ def pseudo_labels(features: Tensor, logits: Tensor, smallest_class: int) -> Tens
 class SHOT(Method):
     """Source: smoothed CE. Target, classifier frozen: min  0.3·CE(pseudo-labels) + H."""
 
-    Config = SHOTConfig
-    config: SHOTConfig
+    Options = SHOTOptions
+    options: SHOTOptions
     labels: Tensor
 
-    def __init__(self, config: SHOTConfig, network: Network) -> None:
-        super().__init__(config, network)
+    def __init__(self, options: SHOTOptions, network: Network) -> None:
+        super().__init__(options, network)
         # one pseudo-label per target row, of which nothing is known yet
         self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
 
     @classmethod
-    def head(cls, config: MethodConfig) -> Head:
+    def head(cls, options: MethodOptions) -> Head:
         """A bottleneck with batch norm and a weight-normalised classifier."""
-        return Head(config.bottleneck, batch_norm=True, weight_norm=True)
+        return Head(options.bottleneck, batch_norm=True, weight_norm=True)
 
     def recipe(self) -> Recipe:
         """A source stage, then the target alone, with pseudo-labels from the start."""
-        c = self.config
+        c = self.options
         encoder = ("network.backbone", "network.bottleneck")
         recipe = c.staged(super().recipe(), Phase("adapt", c.steps, encoder, source=False))
         return dataclasses.replace(recipe, refresh=Refresh(c.interval, at_start=True))
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """Cross-entropy with smoothed labels."""
-        return source_risk(outputs.source, self.config, smoothing=self.config.smoothing)
+        return source_risk(outputs.source, self.options, smoothing=self.options.smoothing)
 
     def refresh(self, target: DomainOutputs) -> None:
         """New pseudo-labels."""
-        given = self.config.smallest_class
+        given = self.options.smallest_class
         smallest = min(10, len(target.logits) // 100) if given is None else given
         self.labels = pseudo_labels(target.features, target.logits, smallest)
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy with pseudo-labels, and entropy."""
-        c, target = self.config, outputs.target
+        c, target = self.options, outputs.target
         ones = torch.ones_like(target.logits[:, 0])
         pseudo = losses.weighted_cross_entropy(target.logits, self.labels[target.rows], ones)
         entropy = losses.entropy(target.logits, eps=_EPS).mean()

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ba3us import losses
 from ba3us.errors import require
 from ba3us.methods.base import DomainOutputs, Inputs, Method, MethodInfo, Outputs, Step
-from ba3us.methods.config import NonNegative, Range, Share, Size
-from ba3us.methods.parts import SourceRiskConfig, source_risk
+from ba3us.methods.options import NonNegative, Range, Share, Size
+from ba3us.methods.parts import SourceRiskOptions, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network
 from ba3us.nn.network import xavier
@@ -26,7 +26,7 @@ _LUMINANCE = (0.299, 0.587, 0.114)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SSPDAConfig(SourceRiskConfig):
+class SSPDAOptions(SourceRiskOptions):
     """Settings of SSPDA.
 
     One of `permutations` is to be recognised in shuffled target images; that task weighs `jigsaw_weight`,
@@ -89,15 +89,15 @@ def shuffle_tiles(images: Tensor, orders: Tensor) -> Tensor:
 class SSPDA(Method):
     """min  CE(source) + α·CE(which permutation, target) + η·H(ordered target)."""
 
-    Config = SSPDAConfig
-    config: SSPDAConfig
+    Options = SSPDAOptions
+    options: SSPDAOptions
     orders: Tensor
 
-    def __init__(self, config: SSPDAConfig, network: Network) -> None:
-        super().__init__(config, network)
-        self.jigsaw = nn.Linear(network.feature_dim, config.permutations + 1)  # class 0: in order
+    def __init__(self, options: SSPDAOptions, network: Network) -> None:
+        super().__init__(options, network)
+        self.jigsaw = nn.Linear(network.feature_dim, options.permutations + 1)  # class 0: in order
         self.jigsaw.apply(xavier)
-        self.register_buffer("orders", distant_permutations(config.permutations).clone())
+        self.register_buffer("orders", distant_permutations(options.permutations).clone())
 
     def outputs(self, network: Network, inputs: Inputs) -> Outputs:
         """Source and target as they are, and the target's puzzles under ``extra``."""
@@ -123,13 +123,13 @@ class SSPDA(Method):
         rows, columns = (
             torch.arange(s).div(s // GRID, rounding_mode="floor").clamp(max=GRID - 1) for s in (height, width)
         )
-        chosen = (torch.rand(n, GRID, GRID) < self.config.grey)[:, rows][:, :, columns].to(images.device)
+        chosen = (torch.rand(n, GRID, GRID) < self.options.grey)[:, rows][:, :, columns].to(images.device)
         grey = torch.einsum("nchw,c->nhw", images, images.new_tensor(_LUMINANCE))
         return torch.where(chosen[:, None], grey[:, None], images)
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy, the puzzles, target entropy."""
-        c, target = self.config, outputs.target
+        c, target = self.options, outputs.target
         return source_risk(outputs.source, c) | {
             "jigsaw": c.jigsaw_weight * self.puzzle_loss(target),
             "entropy": c.entropy_weight * losses.entropy(target.logits).mean(),

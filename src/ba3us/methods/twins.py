@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ba3us import losses
 from ba3us.methods.base import DomainOutputs, Group, Inputs, MethodInfo, Outputs, Recipe, Step
-from ba3us.methods.config import NonNegative
-from ba3us.methods.parts import ClassWeighted, SourceRiskConfig, source_risk
+from ba3us.methods.options import NonNegative
+from ba3us.methods.parts import ClassWeighted, SourceRiskOptions, source_risk
 from ba3us.methods.registry import register
 from ba3us.nn import Network
 from ba3us.nn.network import xavier
@@ -21,7 +21,7 @@ from ba3us.schedules import ramp
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwinsConfig(SourceRiskConfig):
+class TwinsOptions(SourceRiskOptions):
     """Settings of TWINs.
 
     `agreement_weight` is what the twins' disagreement on the target weighs at the end of a ramp from 0.
@@ -48,30 +48,30 @@ class TwinsConfig(SourceRiskConfig):
 class Twins(ClassWeighted):
     """min  Σ_k weighted CE_k + λ·mean_t Σ_c |p¹_c - p²_c|. What is borrowed is the twin's source batch."""
 
-    Config = TwinsConfig
-    config: TwinsConfig
+    Options = TwinsOptions
+    options: TwinsOptions
 
-    def __init__(self, config: TwinsConfig, network: Network) -> None:
-        super().__init__(config, network)
+    def __init__(self, options: TwinsOptions, network: Network) -> None:
+        super().__init__(options, network)
         self.twin = copy.deepcopy(network)
         self.twin.bottleneck.apply(xavier)  # another start
         self.twin.classifier.apply(xavier)
-        if config.shared_backbone:
+        if options.shared_backbone:
             self.twin.backbone = nn.Identity()
 
     def recipe(self) -> Recipe:
         """The twin learns like the network, also in a warm-up."""
         recipe = super().recipe()
-        backbone = Group("method.twin.backbone", self.config.backbone_scale, self.config.momentum)
+        backbone = Group("method.twin.backbone", self.options.backbone_scale, self.options.momentum)
         phases = tuple(dataclasses.replace(p, trains=("network", "method")) for p in recipe.phases)
         return dataclasses.replace(recipe, phases=phases, groups=(backbone, *recipe.groups))
 
     def borrow(self, step: Step) -> int:
         """A source batch of the twin's own."""
-        return self.config.batch_size
+        return self.options.batch_size
 
     def _twin(self, network: Network, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
-        shared = self.config.shared_backbone
+        shared = self.options.shared_backbone
         return [self.twin(network.backbone(x) if shared else x) for x in batches]
 
     def outputs(self, network: Network, inputs: Inputs) -> Outputs:
@@ -93,11 +93,11 @@ class Twins(ClassWeighted):
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """Both networks learn the source."""
-        return super().warmup_losses(outputs) | _renamed(source_risk(outputs.borrowed, self.config))
+        return super().warmup_losses(outputs) | _renamed(source_risk(outputs.borrowed, self.options))
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Both weighted cross-entropies and the disagreement on the target."""
-        c, target = self.config, outputs.target
+        c, target = self.options, outputs.target
         one, two = (source_risk(d, c, self.class_weights[d.labels]) for d in (outputs.source, outputs.borrowed))
         disagreement = losses.disagreement(target.logits, target.extra["twin"])
         weight = c.agreement_weight * ramp(step.number, step.horizon)

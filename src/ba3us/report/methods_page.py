@@ -18,7 +18,7 @@ Made by `ba3us methods --markdown`; do not edit by hand.
 - **settings** by default, that is without a protocol: *published*, or *ours* and how many options differ from
   the protocol that comes nearest. The tables below show what was published in place of each default.
 
-Every method takes the options of `MethodConfig` (steps, warmup_steps, batch_size, learning_rate, …) besides
+Every method takes the options of `MethodOptions` (steps, warmup_steps, batch_size, learning_rate, …) besides
 its own.
 """
 _COLUMNS = ("name", "title", "setting", "losses", "settings", "needs")

@@ -1,6 +1,6 @@
 """Training: the one loop, its configuration, checkpoints and progress."""
 
-from ba3us.training.config import RunConfig
+from ba3us.training.execution import Execution
 from ba3us.training.hooks import Hook
 from ba3us.training.loop import Trainer, TrainingStep
 from ba3us.training.progress import ProgressBar
@@ -10,11 +10,11 @@ from ba3us.training.seeding import seeded
 
 __all__ = [
     "Evaluation",
+    "Execution",
     "Hook",
     "ProgressBar",
     "Result",
     "Rule",
-    "RunConfig",
     "Trainer",
     "TrainingStep",
     "seeded",

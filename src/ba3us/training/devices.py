@@ -22,7 +22,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ba3us.errors import UserError, require
-from ba3us.training.config import RunConfig
+from ba3us.training.execution import Execution
 from ba3us.training.team import Team
 
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
@@ -100,15 +100,15 @@ def _started() -> tuple[int, int] | None:
     return here, everywhere // here
 
 
-def start(config: RunConfig) -> tuple[Fabric, Team]:
+def start(execution: Execution) -> tuple[Fabric, Team]:
     """What a run computes on, as its configuration says or, where it does not, as has been launched."""
-    if config.devices is None and config.nodes is None:
+    if execution.devices is None and execution.nodes is None:
         place = _launched or Layout("auto", 1, 1)
-        if config.accelerator or _launched is None:
-            place = dataclasses.replace(place, accelerator=_accelerator(config.accelerator))
+        if execution.accelerator or _launched is None:
+            place = dataclasses.replace(place, accelerator=_accelerator(execution.accelerator))
     else:
-        place = layout(config.accelerator, config.devices, config.nodes)
-    return _fabric(place, config.precision)
+        place = layout(execution.accelerator, execution.devices, execution.nodes)
+    return _fabric(place, execution.precision)
 
 
 def _fabric(place: Layout, precision: str) -> tuple[Fabric, Team]:

@@ -22,7 +22,7 @@ from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, Phase, Rec
 from ba3us.nn import Network
 from ba3us.training import checkpoint, devices, parameters, rules
 from ba3us.training.batches import Feed
-from ba3us.training.config import RunConfig
+from ba3us.training.execution import Execution
 from ba3us.training.hooks import Hook
 from ba3us.training.predict import predict_domain
 from ba3us.training.result import Evaluation, Result
@@ -59,7 +59,7 @@ class Trainer:
     ----------
     network, method : Network, Method
         What to train; both are changed in place.
-    config : RunConfig
+    execution : Execution
         How to run.
     recipe : Recipe, optional
         In place of ``method.recipe()``.
@@ -77,14 +77,14 @@ class Trainer:
         self,
         network: Network,
         method: Method,
-        config: RunConfig | None = None,
+        execution: Execution | None = None,
         *,
         recipe: Recipe | None = None,
         streams: Any = None,
         hooks: Sequence[Hook] = (),
         rule: str | Callable[[DomainOutputs], Any] = "entropy",
     ) -> None:
-        self.config = config or RunConfig()
+        self.execution = execution or Execution()
         self.recipe = recipe or method.recipe()
         self.module = TrainingStep(network, method)
         self.streams = streams
@@ -114,7 +114,7 @@ class Trainer:
         state = checkpoint.load(Path(path))
         try:
             require(
-                (state["identity"], state["rule"]) == (self.config.identity, self.rule.name),
+                (state["identity"], state["rule"]) == (self.execution.identity, self.rule.name),
                 f"The checkpoint {path} is of another run (other data, weights, options, rule, seed or "
                 "threads): give the same, or start anew with --overwrite.",
             )
@@ -131,12 +131,12 @@ class Trainer:
 
     def fit(self, source: Source, target: Target) -> Result:
         """Run all phases of the recipe; returns the result with the selected weights loaded."""
-        fabric, self.module.team = devices.start(self.config)
+        fabric, self.module.team = devices.start(self.execution)
         self._check(source, target)
-        with seeded(self.config.seed, self.config.threads):
+        with seeded(self.execution.seed, self.execution.threads):
             if self.streams is None:
                 labels = source.labels.numpy() if self.recipe.balanced_source else None
-                self.streams = Streams(len(source), len(target), self.config.seed, labels)
+                self.streams = Streams(len(source), len(target), self.execution.seed, labels)
             with ExitStack() as ending:  # every hook hears of the end, whatever happens
                 for hook in reversed(self.hooks if self.team.first else ()):
                     ending.callback(hook.on_end, self)
@@ -196,7 +196,7 @@ class Trainer:
         work.fabric.backward(loss)
         self._notify("on_gradients", step)
         work.optimizer.step()
-        if step.number % self.config.log_every == 0:
+        if step.number % self.execution.log_every == 0:
             self._log(step, factor, len(rows.borrowed), loss, terms)
 
     def _draw(self, phase: Phase, step: Step) -> BatchIndices:
@@ -208,10 +208,10 @@ class Trainer:
 
     def _observe(self, phase: Phase, step: Step, source: Source, target: Target) -> bool:
         """Refresh and evaluate if it is time; whether it was, or whether a checkpoint is due."""
-        at_end, every = step.number == phase.steps, self.config.evaluate_every
+        at_end, every = step.number == phase.steps, self.execution.evaluate_every
         refresh = phase.adapts and self.recipe.refresh.due(step.number, min(phase.steps, phase.span))
         look = phase.adapts and every is not None and step.number > 0 and step.number % every == 0
-        saved = self.config.checkpoint_every
+        saved = self.execution.checkpoint_every
         unseen = at_end and all(e.phase != phase.name for e in self.evaluations)
         if not (refresh or look or unseen):
             return saved is not None and step.number > 0 and step.number % saved == 0
@@ -236,7 +236,7 @@ class Trainer:
         return True
 
     def _predict(self, domain: Target, views: bool = False) -> DomainOutputs:
-        return predict_domain(self.module, domain, self.config.predict_batch, views, self.team)
+        return predict_domain(self.module, domain, self.execution.predict_batch, views, self.team)
 
     def _refresh(self, source: Source, target: Target) -> DomainOutputs:
         """Show the method what its recipe asks for; returns the outputs for the whole target."""
@@ -273,13 +273,13 @@ class Trainer:
         )
 
     def _save(self, number: int, index: int, work: devices.Prepared) -> None:
-        if self.config.checkpoint is None:
+        if self.execution.checkpoint is None:
             return
         self.team.average_statistics(self.module)
         if not self.team.first:
             return
         checkpoint.save(
-            self.config.checkpoint,
+            self.execution.checkpoint,
             {
                 "position": [number, index],
                 "module": self._copy_state(),
@@ -290,7 +290,7 @@ class Trainer:
                 "rows": self.rows,
                 "evaluations": [e.packed() for e in self.evaluations],
                 "rule": self.rule.name,
-                "identity": self.config.identity,
+                "identity": self.execution.identity,
                 "best_score": self.best_score,
                 "selected": self.selected,
                 "best_state": self.best_state,
@@ -323,4 +323,4 @@ class Trainer:
         )
         self.team.check_batch(self.recipe.batch_size)
         rows = (len(source), len(target))
-        self.team.check_same("rows, seed or where to go on", (*rows, self.config.seed, *self._start))
+        self.team.check_same("rows, seed or where to go on", (*rows, self.execution.seed, *self._start))

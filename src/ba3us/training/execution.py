@@ -10,7 +10,7 @@ from ba3us.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class Execution:
     """How a run is carried out: nothing here changes what a method is.
 
     Parameters
