@@ -95,7 +95,7 @@ MUTANTS = [
     _mutant("run: weights ignore the seed", RUN, "engine/run.py", "with seeded(spec.seed)", "with seeded(0)"),
     _mutant("run: selection ignored", RUN, "engine/run.py", "rule=spec.selection", 'rule="entropy"'),
     _mutant(
-        "run: keeps the last weights", ESTIMATOR,
+        "run: keeps the last weights", RUN,
         "engine/run.py", "Model(blueprint, result.module", 'Model(blueprint, result.use("last").module',
     ),
     _mutant(
@@ -163,12 +163,7 @@ def noticed(mutant: Mutant) -> str:
             path.write_text(content.replace(text, other), encoding="utf-8")
         call = [
             sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
+            *["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"],
             *shlex.split(mutant.tests),
         ]
         env = os.environ | {"PYTHONPATH": str(copy)}
@@ -182,11 +177,9 @@ def main() -> None:
     chosen = [mutant for mutant in MUTANTS if " ".join(sys.argv[1:]) in mutant.name]
     unnoticed = 0
     for mutant in chosen:
-        found = noticed(mutant)
-        unnoticed += not found
-        print(
-            f"{'noticed  ' if found else 'UNNOTICED'}  {mutant.name}  ({mutant.tests.split()[0]})", flush=True
-        )
+        test = noticed(mutant)
+        unnoticed += not test
+        print(f"{mutant.name}: {test or 'UNNOTICED'}", flush=True)
     print(f"{len(chosen) - unnoticed} of {len(chosen)} noticed")
     sys.exit(unnoticed > 0)
 

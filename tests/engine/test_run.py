@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 
 import numpy as np
@@ -13,8 +14,10 @@ import yaml
 
 from arrays_toys import FAST, NAMES, clouds
 from ba3us import PartialAdapter, methods
-from ba3us.engine import Run, Spec, adapt, predict
+from ba3us.engine import Run, Spec, adapt, predict, train
 from ba3us.engine.model import Model
+from ba3us.engine.opening import OpenedArrays
+from ba3us.engine.samples import Arrays
 from ba3us.errors import UserError
 from ba3us.training import Hook
 
@@ -236,6 +239,16 @@ def test_a_training_that_fails_in_the_middle_leaves_nothing(data):
     with pytest.raises(UserError, match="stop"):
         run(data / "s.npz", data / "t.npz", data / "run", hooks=[Stop(14, UserError("stop"))])
     assert not (data / "run").exists()
+
+
+def test_model_and_presence_are_those_of_the_selected_evaluation():
+    opened = OpenedArrays(Arrays(X.shape[1:]), X, np.searchsorted(NAMES, Y), XT, NAMES.tolist())
+    falling = itertools.count(0, -1)
+    done, target = train(Spec(options=SMALL, threads=1, selection=lambda outputs: next(falling)), opened)
+    predicted = np.concatenate([logits.argmax(1) for _, logits in done.model.outputs(target)])
+    assert np.array_equal(predicted, done.best.predictions)
+    assert not np.array_equal(predicted, done.evaluations[-1].predictions)
+    assert np.allclose(done.presence["share"], np.bincount(predicted, minlength=4) / len(predicted))
 
 
 def test_a_run_repeats_from_its_own_spec(data, monkeypatch):
