@@ -110,6 +110,7 @@ def test_tasks_variants_and_labels_are_chosen(tmp_path):
         ({"options": {"steps": "x"}}, "'steps' is 'x'"),
         ({"label": "{foo}"}, r"\['{foo}'\]: only {method}"),
         ({"label": "{"}, "only {method}"),
+        ({"images": {"cache_gb": 1.0}}, "--cache-gb is for images"),
         ({"tasks": "P->R"}, "no task 'P->R'"),
         ({"variants": "few"}, "no variant 'few'"),
         ({"selection": "entropi"}, "did you mean 'entropy'"),
