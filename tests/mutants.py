@@ -35,7 +35,7 @@ MUTANTS = [
     _mutant(
         "bench: finished jobs are run again", LOCAL,
         "bench/study.py", " if job.key not in done]", "]",
-        "bench/local.py", " if not database.has(job.key))", ")",
+        "bench/study.py", " if not database.has(job.key))", ")",
     ),
     _mutant(
         "bench: key without options", DATABASE,
@@ -51,7 +51,7 @@ MUTANTS = [
     ),
     _mutant(
         "bench: failed run not recorded", LOCAL,
-        "bench/local.py", "            database.record(",
+        "bench/study.py", "            database.record(",
         "            isinstance(outcome, Failure) or database.record(",
     ),
     _mutant(

@@ -78,7 +78,7 @@ def test_vgg_and_closed_set_and_sweep(order):
     assert "| SAFN*, paper | 54.40 | 68.50 |" in (order.out / "table4.md").read_text()
     produce("table6", changed(order, tasks="D->W"))
     text = (order.out / "table6.md").read_text()
-    assert "BA3US (beta=10.0)" in text and "paper" not in text
+    assert "BA3US (beta=10.0)" in text and ", paper |" not in text
     with Database(order.database) as database:
         runs = database.table()
         swept = runs[runs["label"].str.contains("beta")]["key"]
@@ -135,6 +135,8 @@ def test_drawings_need_no_data(tmp_path):
         ("table1", {}, "Domain 'Ar' of office-home is not in"),
         ("table2", {"tasks": "A->X"}, "table2 has no task 'A->X'"),
         ("table2", {"methods": "jumbot"}, "table2 has no method 'jumbot'"),
+        ("table2", {"methods": "sspda", "tasks": "I->C"}, "table2 has no method 'sspda'"),
+        ("table4", {"methods": "SAFN*"}, "nothing to run for SAFN"),
         ("figure4", {"protocol": "pacs"}, "There is no protocol 'pacs'"),
     ],
 )

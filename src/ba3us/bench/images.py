@@ -60,13 +60,10 @@ def check_kind(domains: Iterable[Domain], asked: dict[str, Any]) -> bool:
             f"Domain {kinds[True].name!r} ({kinds[True].file.path}) is images, {kinds[False].name!r} "
             f"({kinds[False].file.path}) features: make features of all (ba3us embed), or of none."
         )
-    images = True in kinds
-    require(
-        images or not asked,
-        f"--{'--'.join(list(asked)[:1]).replace('_', '-')} is for images, but the domains are feature files: "
-        "leave it out.",
-    )
-    return images
+    if asked and True not in kinds:
+        first = next(iter(asked)).replace("_", "-")
+        raise UserError(f"--{first} is for images, but the domains are feature files: leave it out.")
+    return True in kinds
 
 
 def open_pair(seen: Sight, pair: Pair, workers: int | None = 1, show: bool = False) -> OpenedImages:

@@ -35,9 +35,12 @@ Anyway = Annotated[
 ]
 
 
-def given(**fields: Any) -> dict[str, Any]:
-    """The fields of a spec that were typed."""
-    return {k: str(v) if isinstance(v, Path) else v for k, v in fields.items() if v is not None}
+def of_images(typed: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a spec, for images, that were typed."""
+    from ba3us.bench.images import FIELDS
+
+    fields = {name: typed[name] for name in FIELDS if typed[name] is not None}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
 
 
 def all_options(settings: list[str] | None, steps: int | None) -> dict[str, Any]:
@@ -102,6 +105,7 @@ def bench(
     json: Json = False,
 ) -> None:
     """Run methods × tasks × seeds of a protocol; tables of accuracy by selection rule, cost and mistakes."""
+    seen = of_images(locals())
     from ba3us import bench as benches
     from ba3us.data.writing import check_new_file, new_file
 
@@ -125,15 +129,7 @@ def bench(
         tasks=tasks,
         variants=variants,
         selection=selection,
-        images=given(
-            backbone=backbone,
-            weights=weights,
-            train=train,
-            views=views,
-            size=size,
-            device=device,
-            cache_gb=cache_gb,
-        ),
+        images=seen,
         anyway=anyway,
     )
     rows = benches.run(study, out, workers, retry_failed, not json, address=chosen_address(engine, address))

@@ -25,7 +25,7 @@ from ba3us.cli.bench import (
     Workers,
     all_options,
     chosen_address,
-    given,
+    of_images,
 )
 
 
@@ -59,15 +59,7 @@ def paper(
     json: Json = False,
 ) -> None:
     """Write a table or figure of the BA³US paper from your data: runs what is missing, then the files."""
-    seen = given(
-        backbone=backbone,
-        weights=weights,
-        train=train,
-        views=views,
-        size=size,
-        device=device,
-        cache_gb=cache_gb,
-    )
+    seen = of_images(locals())
     from ba3us.paper.produce import Order, produce
 
     order = Order(

@@ -114,13 +114,16 @@ def _narrowed(wanted: Plan, order: Order) -> Plan:
         require(
             name in known, f"{wanted.name} has no method {name!r}: {did_you_mean(name, filter(None, known))}"
         )
-    parts = (
-        (part, tuple(r for r in part.rows if not names or {r.printed, r.method} & {*names}))
+    parts = tuple(
+        dataclasses.replace(part, rows=few)
         for part in wanted.parts
+        if (few := tuple(r for r in part.rows if not names or {r.printed, r.method} & {*names}))
     )
-    return dataclasses.replace(
-        wanted, parts=tuple(dataclasses.replace(part, rows=few) for part, few in parts if few)
+    require(
+        any(row.method for part in parts for row in part.rows),
+        f"{wanted.name} has nothing to run for {order.methods} on {order.tasks or 'its tasks'}: name others.",
     )
+    return dataclasses.replace(wanted, parts=parts)
 
 
 def _study(part: Part, order: Order) -> bench.Study:
@@ -190,12 +193,11 @@ def _draw(out: Path, done: Sequence[Ready], database: Database) -> Iterator[Path
 
 
 def _draw_weights(ready: Ready, rows: pd.DataFrame, database: Database, out: Path) -> list[Path]:
-    """Of one run per system and task."""
-    weights: dict[str, np.ndarray] = {}
-    for row in rows.itertuples():
+    """Of one run per system, on the first task."""
+    data, weights = ready.study.datasets[0], dict[str, np.ndarray]()
+    for row in rows[rows["task"] == data.task].itertuples():
         kept = database.kept(str(row.key))
         weights[f"{row.label}, {row.task}"] = kept.probabilities[kept.selected[ready.rule]]
-    data = ready.study.datasets[0]
     present = np.isin(np.arange(len(data.classes)), data.labels)
     return figures.class_weights(weights, present, data.classes, out)
 
