@@ -40,7 +40,10 @@ def bare(tmp_path):
     paths = f"{tmp_path / 'site'}{os.pathsep}{Path(ba3us.__file__).parents[1]}"
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        call, env = [sys.executable, *arguments], os.environ | {"PYTHONPATH": paths}
+        call, env = (
+            [sys.executable, *arguments],
+            os.environ | {"PYTHONPATH": paths, "BA3US_CACHE": str(tmp_path)},
+        )
         return subprocess.run(call, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
 
     return run
