@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import threading
 
 import pytest
 from rich.console import Console
 from rich.errors import LiveError
 from rich.progress import Progress
 
+from ba3us import progress
 from ba3us.progress import Bar, bar, say
 
 
@@ -139,3 +141,12 @@ def test_lines_go_to_standard_error(capsys):
 def test_it_needs_no_torch():
     code = "import sys, ba3us.progress; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("after", "said"), [(0.0, ["Loading"]), (60.0, [])])
+def test_a_long_moment_is_explained(monkeypatch, after, said):
+    heard, told = [], threading.Event()
+    monkeypatch.setattr(progress, "say", lambda text, show: (heard.append(text), told.set()))
+    with progress.moment("Loading", after=after):
+        told.wait(30 if said else 0)
+    assert heard == said

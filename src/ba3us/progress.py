@@ -127,5 +127,17 @@ def say(text: str, show: bool = True, console: Console | None = None) -> None:
         (console or Console(stderr=True)).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+@contextmanager
+def moment(text: str, show: bool = True, after: float = 1.0) -> Iterator[None]:
+    """Say `text` if what is done inside takes longer than a moment, so that nobody looks at nothing."""
+    timer = threading.Timer(after, say, (text, show))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))

@@ -14,7 +14,7 @@ from rich.table import Table
 from ba3us.cli.app import Json, app, show
 from ba3us.cli.memory import keep_memory
 from ba3us.errors import require
-from ba3us.progress import say
+from ba3us.progress import moment, say
 
 
 def _option(group: str, help: str, *names: str) -> Any:
@@ -82,9 +82,10 @@ def adapt(
     asked = {k: v for k, v in locals().items() if v is not None and k not in _NOT_SPEC}
     # torch warns of an option that a backbone with unused parameters needs
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from ba3us import engine
-    from ba3us.engine.folder import is_interrupted
-    from ba3us.training.devices import launched
+    with moment("Loading torch", not json):
+        from ba3us import engine
+        from ba3us.engine.folder import is_interrupted
+        from ba3us.training.devices import launched
 
     spec = _spec(asked, config, settings, steps)
     if spec.of_images:
