@@ -193,9 +193,9 @@ class Trainer:
             following = step._replace(number=step.number + 1)
             feed.announce(self.streams, lambda: self._draw(phase, following))
         loss, terms = work.module(inputs, step)
-        work.fabric.backward(loss)
+        work.backward(loss)
         self._notify("on_gradients", step)
-        work.optimizer.step()
+        work.step()
         if step.number % self.execution.log_every == 0:
             self._log(step, factor, len(rows.borrowed), loss, terms)
 
