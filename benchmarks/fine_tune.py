@@ -23,9 +23,9 @@ from tables import markdown  # beside this file
 from ba3us.cli.memory import keep_memory
 from ba3us.engine import Spec, train
 from ba3us.engine.opening import open_spec
-from ba3us.selection import accuracies, confusion, summary
+from ba3us.selection import accuracies, summary
 
-AVERAGED = ("last", "min-entropy", "oracle", "absent")
+AVERAGED = ("last", "selected", "oracle", "absent")
 
 
 def labels_of(listing: Path, paths: list[str], names: list[str], classes: list[str]) -> np.ndarray:
@@ -58,13 +58,14 @@ def run(args: argparse.Namespace, depth: str, target: str, method: str, seed: in
     labels = labels_of(listing, opened.paths, said, opened.classes)
     curve = accuracies(trained.evaluations, labels)[["step", "accuracy"]].to_numpy().tolist()
     row = {"depth": depth, "target": target, "method": method, "seed": seed, "updates": args.steps}
-    found = summary(trained, labels) | {"absent": confusion(trained, labels)["absent"]}
+    scores = summary(trained, labels)
+    found = {rule: score.accuracy for rule, score in scores.items()} | {"absent": scores["selected"].absent}
     return {**row, "seconds": trained.about["seconds"], **found, "curve": curve}
 
 
 def page(rows: pd.DataFrame, command: str) -> str:
     """Tables of the finished runs."""
-    rows = rows.assign(accuracy=100 * rows["min-entropy"])
+    rows = rows.assign(accuracy=100 * rows["selected"])
     cells = rows.groupby(["depth", "method", "target"], sort=False)["accuracy"].agg(["mean", "std", "count"])
     text = cells.apply(
         lambda c: f"{c['mean']:.1f} ± {0 if np.isnan(c['std']) else c['std']:.1f} ({c['count']:.0f})", axis=1

@@ -58,7 +58,7 @@ MUTANTS = [
         "bench: failure replaces success", DATABASE,
         "bench/database.py", 'if before != ("ok",):', "if True:",
     ),
-    _mutant("bench: last is the first", DATABASE, "bench/scoring.py", "int(rows[-1])", "int(rows[0])"),
+    _mutant("bench: last is the first", DATABASE, "selection/scoring.py", "int(rows[-1])", "int(rows[0])"),
     _mutant(
         "resume: identity without images and labels", IMAGES,
         "engine/opening.py", "yield from (*self.source.keys, self.labels.tobytes(), *self.target.keys)",

@@ -19,8 +19,8 @@ import pandas as pd
 from ba3us.bench.domains import Dataset
 from ba3us.bench.execute import RULES, Outcome
 from ba3us.bench.jobs import Job
-from ba3us.bench.scoring import LAST, ORACLE, scored
 from ba3us.errors import UserError, require
+from ba3us.selection import LAST, ORACLE, scored
 
 FORMAT, OURS = 2, 0xBA3  # of the tables below; which programs' databases are ours
 _SCHEMA = """

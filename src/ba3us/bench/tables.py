@@ -11,7 +11,7 @@ from scipy.stats import wilcoxon
 
 from ba3us import methods
 from ba3us.bench import paper
-from ba3us.bench.scoring import LAST, ORACLE
+from ba3us.selection import LAST, ORACLE
 
 BASELINE = "source-only"
 LEVEL = 0.05  # a difference to the best with a larger p is called noise

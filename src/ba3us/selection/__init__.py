@@ -1,6 +1,16 @@
 """Selection: which classes are present; scoring kept predictions afterwards, by calls that are given labels."""
 
 from ba3us.selection.presence import class_shares, present_classes
-from ba3us.selection.scoring import accuracies, confusion, selected_accuracy, summary
+from ba3us.selection.scoring import LAST, ORACLE, Score, accuracies, scored, selected_accuracy, summary
 
-__all__ = ["accuracies", "class_shares", "confusion", "present_classes", "selected_accuracy", "summary"]
+__all__ = [
+    "LAST",
+    "ORACLE",
+    "Score",
+    "accuracies",
+    "class_shares",
+    "present_classes",
+    "scored",
+    "selected_accuracy",
+    "summary",
+]

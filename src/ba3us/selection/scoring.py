@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +11,8 @@ import pandas as pd
 
 from ba3us.errors import require
 from ba3us.training import Evaluation
+
+LAST, ORACLE = "last", "oracle"
 
 
 class Kept(Protocol):
@@ -46,27 +49,41 @@ def selected_accuracy(result: Kept, labels: Any) -> float:
     return float(accuracies(result.evaluations, labels)["accuracy"].iloc[result.selected])
 
 
-def summary(result: Kept, labels: Any) -> dict[str, float]:
-    """Accuracy of the last, the selected and, knowing the labels, the best candidate (``oracle``)."""
-    table = accuracies(result.evaluations, labels)
-    candidates = (table[table["candidate"]] if table["candidate"].any() else table.tail(1))["accuracy"]
-    return {
-        "last": float(candidates.iloc[-1]),
-        "min-entropy": selected_accuracy(result, labels),
-        "oracle": float(candidates.max()),
-    }
+@dataclass(frozen=True)
+class Score:
+    """Of one evaluation.
 
-
-def confusion(result: Kept, labels: Any) -> dict[str, float]:
-    """What the selected predictions mistake: why a run is bad.
-
-    ``absent`` is the share of rows that are given to classes the target does not hold; ``lost`` is how many
-    of the present classes are recognised in less than a tenth of their rows.
+    `accuracy` is a share of rows; `absent` the share given to classes that the target does not hold; `lost` how
+    many present classes are recognised in less than a tenth of their rows.
     """
-    y, predictions = np.asarray(labels), result.evaluations[result.selected].predictions
-    present = np.unique(y)
-    recall = [np.mean(predictions[y == c] == c) for c in present]
-    return {
-        "absent": float(np.mean(~np.isin(predictions, present))),
-        "lost": float(np.sum(np.array(recall) < 0.1)),
-    }
+
+    accuracy: float
+    absent: float
+    lost: int
+
+
+def scored(
+    predictions: np.ndarray, candidates: np.ndarray, selected: dict[str, int], labels: np.ndarray
+) -> dict[str, Score]:
+    """By rule: those that chose without labels, the ``last`` candidate, and the best one (``oracle``).
+
+    `predictions` are of all evaluations, [evaluations, rows]; where none is a candidate, the last one is.
+    """
+    rows = np.flatnonzero(candidates) if np.any(candidates) else np.array([len(predictions) - 1])
+    hits = (predictions == labels).mean(axis=1)
+    chosen = {LAST: int(rows[-1]), **selected, ORACLE: int(rows[hits[rows].argmax()])}
+    return {rule: _score(predictions[row], labels) for rule, row in chosen.items()}
+
+
+def summary(result: Kept, labels: Any) -> dict[str, Score]:
+    """Of the ``last``, the ``selected`` and, knowing the labels, the best candidate (``oracle``) of a run."""
+    predictions = np.stack([e.predictions for e in result.evaluations])
+    candidates = np.array([e.candidate for e in result.evaluations])
+    return scored(predictions, candidates, {"selected": result.selected}, np.asarray(labels))
+
+
+def _score(predictions: np.ndarray, labels: np.ndarray) -> Score:
+    present = np.unique(labels)
+    recall = np.array([np.mean(predictions[labels == c] == c) for c in present])
+    absent = float(np.mean(~np.isin(predictions, present)))
+    return Score(float(np.mean(predictions == labels)), absent, int(np.sum(recall < 0.1)))
