@@ -167,32 +167,32 @@ def read_array(path: str | Path) -> FeatureSet:
 def _features(spec: Spec) -> OpenedArrays:
     assert spec.source is not None
     assert spec.target is not None
-    found, given = read_array(spec.source), read_array(spec.target)
+    source, target = read_array(spec.source), read_array(spec.target)
     if spec.labels is None:
-        y = found.named_labels(spec.source)
+        y = source.named_labels(spec.source)
     else:
-        require(found.labels is None, f"{spec.source} has labels of its own: leave --labels out.")
-        y = dataclasses.replace(found, labels=read_labels(spec.labels)).named_labels(spec.labels)
-    check_same_backbone(found.origin, given.origin, spec.target)
-    classes, labels = encoded(y, len(found.features))
-    samples = Arrays(found.features.shape[1:], spec.backbone, found.backbone, found.weights)
-    return OpenedArrays(samples, found.features, labels, given.features, classes.tolist(), given.paths)
+        require(source.labels is None, f"{spec.source} has labels of its own: leave --labels out.")
+        y = dataclasses.replace(source, labels=read_labels(spec.labels)).named_labels(spec.labels)
+    check_same_backbone(source.origin, target.origin, spec.target)
+    classes, labels = encoded(y, len(source.features))
+    samples = Arrays(source.features.shape[1:], spec.backbone, source.backbone, source.weights)
+    return OpenedArrays(samples, source.features, labels, target.features, classes.tolist(), target.paths)
 
 
 # --- images -------------------------------------------------------------------------------------------------
 
 
 def _images(spec: Spec, show: bool) -> OpenedImages:
-    source = _list_source(Path(str(spec.source)), spec)
-    target = list_images(str(spec.target), spec.root)
+    listed = _list_source(Path(str(spec.source)), spec)
+    unlabelled = list_images(str(spec.target), spec.root)
     backbone, samples = seen_with(spec)
     how: dict[str, Any] = {"cache_gb": gigabytes(spec), "workers": spec.workers, "progress": show}
-    opened = open_images(source, samples.side, **how, title="Decoding the source")
-    labels, classes, lost = _readable_classes(source, opened.images)
-    given = open_images(target, samples.side, **how, title="Decoding the target")
-    skipped = {"source": opened.skipped + lost, "target": given.skipped}
+    source = open_images(listed, samples.side, **how, title="Decoding the source")
+    labels, classes, lost = _readable_classes(listed, source.images)
+    target = open_images(unlabelled, samples.side, **how, title="Decoding the target")
+    skipped = {"source": source.skipped + lost, "target": target.skipped}
     return OpenedImages(
-        samples, opened.pixels, labels, given.pixels, classes, backbone, _alike(classes), skipped
+        samples, source.pixels, labels, target.pixels, classes, backbone, _alike(classes), skipped
     )
 
 
