@@ -104,8 +104,8 @@ MUTANTS = [
     ),
     _mutant(
         "run: target labels are looked at", RUN,
-        "engine/opening.py", "labels, given.features, classes",
-        "labels, given.features if given.labels is None else given.features[::-1].copy(), classes",
+        "engine/opening.py", "labels, target.features, classes",
+        "labels, target.features if target.labels is None else target.features[::-1].copy(), classes",
     ),
     _mutant(
         "run: history without scores", ESTIMATOR,
