@@ -13,6 +13,7 @@ import torch
 from ba3us.bench.database import Failure
 from ba3us.bench.execute import Outcome, execute
 from ba3us.bench.jobs import THREADS, Job
+from ba3us.data.cache import cores
 
 Work = Callable[[Job], Outcome]
 _SPAWN = get_context("spawn")
@@ -31,7 +32,7 @@ def run(jobs: Iterable[Job], workers: int = 0, work: Work = execute) -> Iterator
         What a worker does with a job; it must be importable.
     """
     waiting, busy, idle = iter(jobs), dict[Any, _Worker](), list[_Worker]()
-    most = workers or torch.get_num_threads()
+    most = workers or cores()  # not torch's threads, of which a run has one
     try:
         while True:
             while len(busy) < most and (job := next(waiting, None)) is not None:
