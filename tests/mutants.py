@@ -78,11 +78,13 @@ MUTANTS = [
     ),
     _mutant(
         "resume: identity without torch's threads", RUN,
-        "engine/run.py", "(team.size, torch.get_num_threads())", "team.size",
+        "engine/training.py", "(team.size, torch.get_num_threads())", "team.size",
     ),
     _mutant(
         "run: state removed on interruption", RUN,
-        "engine/run.py", "    except UserError:\n        if team", "    except BaseException:\n        if team",
+        "engine/commands.py",
+        "    except UserError:\n        if team",
+        "    except BaseException:\n        if team",
     ),
     _mutant(
         "run: overwrites without being told", RUN,
@@ -90,17 +92,17 @@ MUTANTS = [
     ),
     _mutant(
         "run: batches ignore the seed", RUN,
-        "engine/run.py", "        seed=spec.seed,\n", "        seed=0,\n",
+        "engine/training.py", "        seed=spec.seed,\n", "        seed=0,\n",
     ),
-    _mutant("run: weights ignore the seed", RUN, "engine/run.py", "with seeded(spec.seed)", "with seeded(0)"),
-    _mutant("run: selection ignored", RUN, "engine/run.py", "rule=spec.selection", 'rule="entropy"'),
+    _mutant("run: weights ignore seed", RUN, "engine/training.py", "with seeded(spec.seed)", "with seeded(0)"),
+    _mutant("run: selection ignored", RUN, "engine/training.py", "else spec.selection", 'else "entropy"'),
     _mutant(
         "run: keeps the last weights", RUN,
-        "engine/run.py", "Model(blueprint, result.module", 'Model(blueprint, result.use("last").module',
+        "engine/training.py", "Model(blueprint, result.module", 'Model(blueprint, result.use("last").module',
     ),
     _mutant(
         "run: presence of the last evaluation", RUN,
-        "engine/run.py", "class_shares(self.best.predictions", "class_shares(self.evaluations[-1].predictions",
+        "engine/training.py", "presence(run.best.predictions", "presence(run.evaluations[-1].predictions",
     ),
     _mutant(
         "run: target labels are looked at", RUN,
@@ -114,7 +116,7 @@ MUTANTS = [
     ),
     _mutant(
         "run: precision ignored", IMAGES,
-        "engine/run.py", "precision=PRECISIONS[spec.precision]", 'precision=PRECISIONS["float32"]',
+        "engine/training.py", "precision=PRECISIONS[spec.precision]", 'precision=PRECISIONS["float32"]',
     ),
     _mutant(
         "images: cache_gb ignored", IMAGES,
@@ -124,7 +126,7 @@ MUTANTS = [
     _mutant("predict: --root dropped by the command", IMAGES, "cli/predict.py", "root=root, ", ""),
     _mutant(
         "predict: root dropped", IMAGES,
-        "engine/run.py", "list_images(data, root)", "list_images(data, None)",
+        "engine/commands.py", "list_images(data, root)", "list_images(data, None)",
     ),
     _mutant(
         "model: digest not verified", MODEL,

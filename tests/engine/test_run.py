@@ -30,7 +30,8 @@ FILES = [
 
 def run(source, target, out, *, overwrite=False, resume=False, hooks=(), **fields):
     """Adapt from feature files with small settings."""
-    spec = Spec(**{"source": str(source), "target": str(target), "options": SMALL, "threads": 1, **fields})
+    named = {"method": "ba3us", "options": SMALL, "threads": 1}
+    spec = Spec(**{"source": str(source), "target": str(target), **named, **fields})
     return adapt(spec, out, overwrite=overwrite, resume=resume, hooks=hooks)
 
 
@@ -139,7 +140,7 @@ def test_a_run_is_replaced_only_when_told_to(data):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, UserError("The loss became nan: …")])
 def test_a_training_that_breaks_at_once_leaves_nothing(data, monkeypatch, error):
     before = sorted(data.iterdir())
-    monkeypatch.setattr("ba3us.engine.run.Trainer.fit", raising(error))
+    monkeypatch.setattr("ba3us.engine.training.Trainer.fit", raising(error))
     with pytest.raises((KeyboardInterrupt, UserError)):
         run(data / "s.npz", data / "t.npz", data / "run")
     assert sorted(data.iterdir()) == before
@@ -260,7 +261,7 @@ def test_a_run_repeats_from_its_own_spec(data, monkeypatch):
 
 
 def test_a_function_that_selects_is_refused_before_the_work(data, monkeypatch):
-    monkeypatch.setattr("ba3us.engine.run.Trainer.fit", raising(AssertionError))
+    monkeypatch.setattr("ba3us.engine.training.Trainer.fit", raising(AssertionError))
     with pytest.raises(UserError, match="can't be written to a file"):
         run(data / "s.npz", data / "t.npz", data / "run", selection=lambda outputs: 0.0)
 

@@ -1,16 +1,47 @@
-"""Which classes are present, by the provisional rule."""
+"""Shares with intervals, and which classes are called present, absent or unsure."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from ba3us.selection import class_shares, present_classes
-
-
-def test_shares_by_hand():
-    assert class_shares(np.array([0, 2, 2, 0, 2]), 4).tolist() == [0.4, 0, 0.6, 0]
+from ba3us.selection import class_shares, presence
+from ba3us.selection.presence import doubt_of
 
 
-def test_a_class_is_present_above_half_of_an_equal_share():
-    # C = 4: the threshold is 1/8, and must be passed
-    assert present_classes(np.array([0.125, 0.126, 0.0, 0.749])).tolist() == [False, True, False, True]
+def test_shares_sum_to_one_over_all_classes():
+    assert class_shares(np.array([0, 0, 2, 1]), 4).tolist() == [0.5, 0.25, 0.25, 0.0]
+
+
+def test_without_doubt_rows_at_hand_decide():
+    rows = np.repeat([0, 1, 2], [150, 49, 1])  # one stray row of 200 is half a per cent
+    table = presence(rows, [], 4)
+    assert table["present"].tolist() == ["yes", "yes", "no", "no"]
+
+
+def test_systems_that_differ_make_it_unsure():
+    served, other = np.repeat([0, 1], [180, 20]), np.repeat([0, 2], [180, 20])
+    table = presence(served, [other], 4)
+    assert table["present"].tolist() == ["yes", "unsure", "unsure", "no"]
+    assert table["low"][1] == 0.0
+    assert table["high"][2] > 0.1 > table["share"][2] == 0.0
+
+
+def test_interval_is_wilsons():
+    table = presence(np.repeat([0, 1], [10, 90]), [], 2)
+    # Wilson, 10 of 100 at 95 %: worked out with the textbook formula
+    assert table.loc[0, ["low", "high"]].tolist() == pytest.approx([0.0552, 0.1744], abs=1e-4)
+
+
+def test_doubt_widens_intervals_and_withholds_calls():
+    rows = np.repeat([0, 1, 2, 3], [40, 30, 25, 5])
+    sure, doubting = presence(rows, [], 5), presence(rows, [], 5, doubt=0.3)
+    assert sure["present"].tolist() == ["yes", "yes", "yes", "yes", "no"]
+    assert doubting["present"].tolist() == ["yes", "yes", "yes", "unsure", "unsure"]
+    assert np.allclose(doubting["low"], np.clip(sure["low"] - 0.3, 0, 1))
+    assert np.allclose(doubting["high"], np.clip(sure["high"] + 0.3, 0, 1))
+
+
+@pytest.mark.parametrize(("kappa", "doubt"), [(0.9, 0.0), (0.7, 0.0), (0.6, 0.3), (0.0, 0.75), (-0.2, 0.75)])
+def test_doubt_falls_with_kappa(kappa, doubt):
+    assert doubt_of(kappa, 0.7) == pytest.approx(doubt)

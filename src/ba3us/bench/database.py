@@ -22,7 +22,7 @@ from ba3us.bench.jobs import Job
 from ba3us.errors import UserError, require
 from ba3us.selection import LAST, ORACLE, scored
 
-FORMAT, OURS = 2, 0xBA3  # of the tables below; which programs' databases are ours
+FORMAT, OURS = 3, 0xBA3  # of the tables below; which programs' databases are ours
 _SCHEMA = """
 CREATE TABLE runs (
     key TEXT PRIMARY KEY, label TEXT, protocol TEXT, task TEXT, variant TEXT, method TEXT, seed INTEGER,
@@ -34,7 +34,7 @@ CREATE TABLE scores (
 ) WITHOUT ROWID;
 CREATE TABLE kept (
     key TEXT PRIMARY KEY, spec TEXT, history BLOB, evaluations BLOB, predictions BLOB, kind TEXT, selected TEXT,
-    probabilities BLOB
+    probabilities BLOB, said TEXT
 );
 CREATE TABLE datasets (
     data TEXT PRIMARY KEY, protocol TEXT, task TEXT, variant TEXT, classes TEXT, labels BLOB, labels_kind TEXT
@@ -59,6 +59,7 @@ class Kept:
     predictions: np.ndarray
     probabilities: np.ndarray
     selected: dict[str, int]
+    said: dict[str, Any]
     labels: np.ndarray
 
 
@@ -111,7 +112,7 @@ class Database:
         named = (job.key, job.label, job.protocol, job.task, job.variant, job.method, job.seed, job.settings)
         rows: dict[str, list[tuple[Any, ...]]]
         if isinstance(outcome, Failure):
-            rows = {"kept": [(job.key, json.dumps(job.spec), *[None] * 6)]}
+            rows = {"kept": [(job.key, json.dumps(job.spec), *[None] * 7)]}
             said: tuple[Any, ...] = ("failed", outcome.reason, 0, 0.0, 0.0)
         else:
             rows = {"kept": [(job.key, json.dumps(job.spec), *_kept(outcome))]}
@@ -143,14 +144,16 @@ class Database:
 
     def kept(self, key: str) -> Kept:
         """All of one finished run, with the labels of its target."""
-        columns = "spec, history, evaluations, predictions, kind, selected, probabilities, labels, labels_kind"
+        columns = (
+            "spec, history, evaluations, predictions, kind, selected, probabilities, said, labels, labels_kind"
+        )
         found = self._rows(
             f"SELECT {columns} FROM kept JOIN runs USING (key) JOIN datasets USING (data) "
             "WHERE key = ? AND outcome = 'ok'",
             key,
         )
         require(bool(found), f"No finished run in {self.path} has the key {key!r}.")
-        spec, history, looks, blob, kind, selected, means, labels, labels_kind = found[0]
+        spec, history, looks, blob, kind, selected, means, said, labels, labels_kind = found[0]
         evaluations = _unpacked(looks)
         return Kept(
             json.loads(spec),
@@ -159,6 +162,7 @@ class Database:
             np.frombuffer(zlib.decompress(blob), kind).reshape(len(evaluations), -1),
             np.frombuffer(zlib.decompress(means), np.float32).reshape(len(evaluations), -1),
             json.loads(selected),
+            json.loads(said),
             np.frombuffer(zlib.decompress(labels), labels_kind),
         )
 
@@ -229,7 +233,8 @@ class Database:
 def _kept(outcome: Outcome) -> tuple[Any, ...]:
     tables = [zlib.compress(t.to_csv(index=False).encode()) for t in (outcome.history, outcome.evaluations)]
     means = zlib.compress(outcome.probabilities.astype(np.float32).tobytes())
-    return *tables, *_packed(outcome.predictions), json.dumps(outcome.selected), means
+    said = json.dumps(outcome.said, default=str)
+    return *tables, *_packed(outcome.predictions), json.dumps(outcome.selected), means, said
 
 
 def _unpacked(table: bytes) -> pd.DataFrame:

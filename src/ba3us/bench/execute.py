@@ -6,6 +6,7 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,8 @@ class Outcome:
 
     `evaluations` has a row per look at the target (phase, step, candidate, and a column per label-free score),
     `predictions` the classes it gave then, [evaluations, rows], and `probabilities` their means over the rows,
-    [evaluations, classes]; `selected` is the row each rule chose.
+    [evaluations, classes]; `selected` is the row each rule chose; `said` what the run says of itself: verdict,
+    classes, leaderboard.
     """
 
     history: pd.DataFrame
@@ -40,6 +42,7 @@ class Outcome:
     updates: int
     seconds: float
     cpu_seconds: float
+    said: dict[str, Any]
 
 
 def execute(job: Job) -> Outcome:
@@ -60,6 +63,7 @@ def execute(job: Job) -> Outcome:
         updates=run.about["updates"],
         seconds=time.perf_counter() - start,
         cpu_seconds=time.process_time() - cpu_start,
+        said={name: run.summary().get(name) for name in ("verdict", "classes", "leaderboard")},
     )
 
 

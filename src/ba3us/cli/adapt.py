@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from ba3us.cli.app import Json, app, show
 from ba3us.cli.memory import keep_memory
@@ -22,7 +24,9 @@ def _option(group: str, help: str, *names: str) -> Any:
 
 
 _DATA, _IMAGES, _TRAINING, _DEVICES = "Features", "Images", "Training", "Devices"
-_NOT_SPEC = ("config", "out", "overwrite", "resume", "json", "settings", "steps")
+_MOST = 30  # classes shown
+_OF_AUTO = ("preset", "time_limit", "force")
+_NOT_SPEC = ("config", "out", "overwrite", "resume", "json", "settings", "steps", *_OF_AUTO)
 
 
 @app.command()
@@ -46,13 +50,23 @@ def adapt(
     ] = False,
     json: Json = False,
     method: Annotated[
-        str | None, _option(_TRAINING, "A name that 'ba3us methods' lists (default: ba3us).")
+        str | None, _option(_TRAINING, "auto (the default), or a name that 'ba3us methods' lists.")
+    ] = None,
+    preset: Annotated[str | None, _option(_TRAINING, "Of auto: fast (the default) or best.")] = None,
+    time_limit: Annotated[
+        float | None, _option(_TRAINING, "Of auto: begin no further system after so many seconds.")
+    ] = None,
+    force: Annotated[
+        bool | None, _option(_TRAINING, "Of auto: serve what was adapted even without evidence.", "--force")
     ] = None,
     settings: Annotated[list[str] | None, _option(_TRAINING, "name=value for the method.", "--set")] = None,
     steps: Annotated[int | None, _option(_TRAINING, "Updates of the network.")] = None,
     protocol: Annotated[str | None, _option(_TRAINING, "Settings published for a dataset: office31, …")] = None,
     task: Annotated[str | None, _option(_TRAINING, "One of the protocol's tasks, such as 'A->W'.")] = None,
     selection: Annotated[str | None, _option(_TRAINING, "Which checkpoint is kept (default: entropy).")] = None,
+    scale: Annotated[
+        bool | None, _option(_DATA, "Scale columns by the source's (default: if they are far from unit scale).")
+    ] = None,
     seed: Annotated[int | None, _option(_TRAINING, "Of initial weights, batches and dropout (0).")] = None,
     threads: Annotated[int | None, _option(_TRAINING, "CPU threads; results depend on them.")] = None,
     labels: Annotated[Path | None, _option(_DATA, "The source's labels, .npy.")] = None,
@@ -79,7 +93,8 @@ def adapt(
     compile: Annotated[bool | None, _option(_DEVICES, "torch.compile.", "--compile")] = None,
 ) -> None:
     """Adapt a classifier to a target; writes the model, predictions and which classes are present."""
-    asked = {k: v for k, v in locals().items() if v is not None and k not in _NOT_SPEC}
+    given = {k: v for k, v in locals().items() if v is not None}
+    asked = {k: v for k, v in given.items() if k not in _NOT_SPEC}
     # torch warns of an option that a backbone with unused parameters needs
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     with moment("Loading torch", not json):
@@ -87,7 +102,8 @@ def adapt(
         from ba3us.engine.folder import is_interrupted
         from ba3us.training.devices import launched
 
-    spec = _spec(asked, config, settings, steps)
+    named = {k: given[k] for k in ("steps", *_OF_AUTO) if k in given}
+    spec = _spec(asked, config, settings, named)
     if spec.of_images:
         keep_memory()
     out = out or Path("runs") / Path(str(spec.target)).stem
@@ -104,33 +120,55 @@ def adapt(
         show(summary, json, _table(summary))
 
 
-def _spec(asked: dict[str, Any], config: Path | None, settings: list[str] | None, steps: int | None) -> Any:
+def _spec(asked: dict[str, Any], config: Path | None, settings: list[str] | None, named: dict[str, Any]) -> Any:
     """What was typed, over what a file says."""
     import dataclasses
 
     from ba3us.engine import Spec
+    from ba3us.methods.auto import NAME as AUTO
     from ba3us.methods.options import parse_options
 
     options = parse_options(settings or ())
-    require("steps" not in options or steps is None, "Both --steps and --set steps= are given: leave one out.")
-    options |= {} if steps is None else {"steps": steps}
+    for name in named:
+        flag = name.replace("_", "-")
+        require(name not in options, f"Both --{flag} and --set {name}= are given: leave one out.")
+    options |= named
     typed: dict[str, Any] = {
         name: str(value) if isinstance(value, Path) else value for name, value in asked.items()
     }
     base = Spec() if config is None else Spec.read(config)
+    if "protocol" in typed and base.method == AUTO:
+        typed = {"method": "ba3us"} | typed  # whose settings are published
     if base.method != typed.get("method", base.method) or "protocol" in typed:
         base = dataclasses.replace(base, options={})  # those of another method, or of our own
     return dataclasses.replace(base, **typed, options=base.options | options)
 
 
-def _table(summary: dict[str, Any]) -> Table:
-    counts = len(summary["classes_present"]), len(summary["classes"])
-    title = f"{summary['run']}: {counts[0]} of {counts[1]} classes are present"
-    table = Table("class", "share of predictions", "mean probability", title=title, caption=caption(summary))
-    for row in sorted(summary["classes"], key=lambda row: -row["share"]):
-        if row["present"]:
-            table.add_row(str(row["class"]), f"{row['share']:.1%}", f"{row['mean_probability']:.1%}")
-    return table
+def _table(summary: dict[str, Any]) -> Group:
+    """The verdict in words, what was tried, and the classes that may be there."""
+    parts: list[Any] = []
+    if said := summary.get("verdict"):
+        parts += [
+            Text(f"Verdict: {said['word']}. Served: {said['served']}.", style="bold"),
+            *said["reasons"],
+            "",
+        ]
+    if board := summary.get("leaderboard"):
+        tried = Table("system", "κ of neighbours", "effective classes", "", title="What was tried")
+        for row in board:
+            why = "chosen" if row["chosen"] else row["against"]
+            tried.add_row(row["member"], f"{row['kappa']:.2f}", f"{row['effective_classes']:.1f}", why)
+        parts += [tried, ""]
+    counts = len(summary["classes_present"]), len(summary["classes_unsure"]), len(summary["classes"])
+    title = f"{summary['run']}: of {counts[2]} classes {counts[0]} are present, {counts[1]} unsure"
+    table = Table("class", "share of the target", "95 %", "present", title=title, caption=caption(summary))
+    shown = [row for row in summary["classes"] if row["present"] != "no"]
+    for row in sorted(shown, key=lambda row: -row["share"])[:_MOST]:
+        interval = f"{row['low']:.1%} – {row['high']:.1%}"
+        table.add_row(str(row["class"]), f"{row['share']:.1%}", interval, row["present"])
+    if len(shown) > _MOST:
+        table.add_row("…", f"{len(shown) - _MOST} more in presence.csv", "", "")
+    return Group(*parts, table)
 
 
 def caption(summary: dict[str, Any]) -> str | None:

@@ -8,8 +8,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from ba3us import __version__
 from ba3us.errors import UserError
@@ -49,7 +48,7 @@ def main() -> None:
         sys.exit(2)
 
 
-def show(payload: Any, json: bool, table: Table | None = None) -> None:
+def show(payload: Any, json: bool, table: RenderableType | None = None) -> None:
     """Print `payload` as JSON, or the table for people."""
     if json:
         print(jsonlib.dumps(payload, ensure_ascii=False, indent=2))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ba3us.data.images import Skipped
 from ba3us.data.writing import check_new_folder
@@ -21,6 +20,7 @@ from ba3us.training import Evaluation
 
 SPEC, MODEL, HISTORY, EVALUATIONS = "spec.yaml", "model.safetensors", "history.csv", "evaluations.npz"
 PREDICTIONS, PRESENCE, SKIPPED, CHECKPOINTS = "predictions.csv", "presence.csv", "skipped.csv", "checkpoints"
+LEADERBOARD = "leaderboard.csv"
 
 
 def is_run(path: Path) -> bool:
@@ -36,9 +36,15 @@ def state_file(path: Path) -> Path:
     return path / CHECKPOINTS / "state.ckpt"
 
 
+def members_folder(state: Path) -> Path:
+    """Where the members of an automatic choice that have ended lie, beside the `state` of a run."""
+    return state.with_name(f"{state.name}.members")
+
+
 def is_interrupted(path: Path) -> bool:
     """Whether a folder holds nothing but the state of a run that did not end."""
-    return state_file(path).is_file() and [entry.name for entry in path.iterdir()] == [CHECKPOINTS]
+    kept = state_file(path).is_file() or members_folder(state_file(path)).is_dir()
+    return kept and [entry.name for entry in path.iterdir()] == [CHECKPOINTS]
 
 
 def check_free(path: Path, overwrite: bool, resume: bool) -> None:
@@ -90,12 +96,6 @@ def write_skipped(path: Path, skipped: dict[str, list[Skipped]]) -> str | None:
         rows.writerow(["domain", "path", "reason"])
         rows.writerows((domain, item.path, item.reason) for domain, items in skipped.items() for item in items)
     return str(path)
-
-
-def write_presence(path: Path, presence: pd.DataFrame) -> None:
-    """With words for yes and no."""
-    words = presence.assign(present=np.where(presence["present"], "yes", "no"))
-    words.to_csv(path, index=False)
 
 
 def write_evaluations(path: Path, evaluations: Iterable[Evaluation]) -> None:

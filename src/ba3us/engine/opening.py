@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ba3us.data import Source, Target
 from ba3us.data.cache import DEFAULT_GIGABYTES, CachedPixels, open_images
@@ -25,9 +25,12 @@ from ba3us.data.labels import encoded
 from ba3us.engine.samples import Arrays, Domains, Images
 from ba3us.engine.spec import Spec
 from ba3us.errors import require
+from ba3us.methods.auto import NAME as AUTO
 from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone
+from ba3us.nn.scale import far_from_unit
 
 _CHUNK = 1 << 26  # bytes hashed at a time
+_LOOK = 10_000  # rows that a look at a domain takes in
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,19 @@ def digest(spec: Spec, opened: Opened, extra: Any) -> str:
     return sketch.hexdigest()
 
 
+def some_rows(domain: Target, most: int = _LOOK) -> Tensor:
+    """Rows of a domain, evenly spaced, at most so many."""
+    step = -(-len(domain) // most)
+    return domain.batch(np.arange(0, len(domain), step))
+
+
+def needs_scaling(opened: Opened) -> bool:
+    """Whether the source's columns are far from unit scale."""
+    if not isinstance(opened, OpenedArrays) or opened.source.ndim != 2:
+        return False
+    return far_from_unit(torch.from_numpy(np.array(opened.source[:: -(-len(opened.source) // _LOOK)], float)))
+
+
 def place(spec: Spec) -> str:
     """The device, decided."""
     if spec.device in (None, "auto"):
@@ -139,6 +155,12 @@ def place(spec: Spec) -> str:
 
 def depth(spec: Spec) -> str:
     """How much of a backbone is trained, decided."""
+    if spec.method == AUTO:
+        require(
+            spec.train in (None, "head"),
+            f"--train is {spec.train!r}, but the automatic choice adapts the head: name a --method as well.",
+        )
+        return "head"
     return spec.train or ("tail" if place(spec) == "cuda" else "head")
 
 

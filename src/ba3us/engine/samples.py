@@ -16,6 +16,7 @@ from ba3us.errors import did_you_mean, require
 from ba3us.nn import SMALL, Frozen
 from ba3us.nn.backbones import Backbone, create_backbone, square_side
 from ba3us.nn.depth import cut
+from ba3us.nn.scale import Scale
 
 
 class Encoder(NamedTuple):
@@ -38,13 +39,15 @@ class Domains(NamedTuple):
 class Arrays:
     """Arrays that the network takes as they are: vectors, or what one of the small networks makes vectors of.
 
-    `backbone` and `weights` say what made the features, if that is known.
+    `backbone` and `weights` say what made the features, if that is known; `scaled` vectors pass a layer that
+    the source has set.
     """
 
     shape: Sequence[int]
     network: str | None = None
     backbone: str | None = None
     weights: str | None = None
+    scaled: bool = False
 
     def __post_init__(self) -> None:
         known = self.network is None or self.network in SMALL
@@ -58,9 +61,9 @@ class Arrays:
         )
 
     def encoder(self, inside: bool = False) -> Encoder:
-        """Nothing, or a small network that learns from scratch."""
+        """Nothing, a scaling, or a small network that learns from scratch."""
         if self.network is None:
-            return Encoder(None, nn.Identity(), self.shape[0])
+            return Encoder(None, Scale(self.shape[0]) if self.scaled else nn.Identity(), self.shape[0])
         body, dim = SMALL[self.network](tuple(self.shape))
         return Encoder(None, body, dim)
 

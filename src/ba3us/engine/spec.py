@@ -15,6 +15,7 @@ import yaml
 
 from ba3us import methods
 from ba3us.errors import UserError, did_you_mean, require
+from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.base import MethodOptions
 
 FORMAT = "ba3us spec 1"
@@ -34,7 +35,7 @@ _FOR_IMAGES = (
     "cache_gb",
     "workers",
 )
-_FOR_FEATURES = ("labels",)
+_FOR_FEATURES = ("labels", "scale")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +51,14 @@ class Spec:
     root, classes : str
         Of list files: where their paths start, and class names, one per line.
     method, options : str, dict
-        A registered name and hyper-parameters over the method's own (or the published ones).
+        A registered name and hyper-parameters over the method's own (or the published ones); ``auto`` chooses.
     protocol, task : str
         Take the settings published for a dataset (``office31``) and one of its tasks (``A->W``).
     selection : str or callable
-        Which checkpoint is kept: a rule of :mod:`ba3us.training.rules`, or a function of the target's outputs.
+        Which checkpoint is kept: a rule of :mod:`ba3us.training.rules`, ``neighbours``, or a function of the
+        target's outputs.
+    scale : bool
+        Scale features by the source's columns, within the model. None: where they are far from unit scale.
     backbone, weights : str
         What turns an image into a vector, and its weights; see :func:`ba3us.nn.backbones.create_backbone`.
         For arrays that are no vectors: a network of :data:`ba3us.nn.SMALL`.
@@ -81,11 +85,12 @@ class Spec:
     labels: str | None = None
     root: str | None = None
     classes: str | None = None
-    method: str = "ba3us"
+    method: str = AUTO
     options: dict[str, Any] = field(default_factory=dict)
     protocol: str | None = None
     task: str | None = None
     selection: str | Callable[..., float] = "entropy"
+    scale: bool | None = None
     backbone: str | None = None
     weights: str | None = None
     train: str | None = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
@@ -19,12 +21,17 @@ from ba3us import methods
 from ba3us.data import Target
 from ba3us.data.labels import encoded
 from ba3us.engine import Run, Spec, train
+from ba3us.engine.folder import members_folder
 from ba3us.engine.opening import OpenedArrays
 from ba3us.engine.samples import Arrays
 from ba3us.errors import require
 from ba3us.estimator.rows import check_rows, split_domains
+from ba3us.methods.auto import NAME as AUTO
+from ba3us.selection.presence import PRESENT, UNSURE
+from ba3us.selection.verdict import Verdict
 from ba3us.training import Hook
 
+_NOTHING_KNOWN: dict[str, Any] = {"share": np.nan, "low": 0.0, "high": 1.0, "present": UNSURE}
 _PLAIN = "source-only"
 # what scikit-learn's metadata routing, which skada builds on, may hand to the methods
 _TO_FIT = {"Xt": True, "sample_domain": True}
@@ -40,7 +47,10 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     Parameters
     ----------
     method : str
-        A registered name; ``ba3us methods`` lists them.
+        ``"auto"`` chooses without labels, guards against harm and says whether adapting helped; or a registered
+        name, which ``ba3us methods`` lists and which is trained as it is.
+    preset : {"fast", "best"}
+        Of ``"auto"``: one robust recipe beside source-only, or several with several seeds.
     steps, warmup_steps, batch_size, learning_rate : optional
         As in the method's own defaults, unless given. The default takes seconds on a laptop.
     options : dict, optional
@@ -48,8 +58,12 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     protocol, task : str, optional
         Take the settings published for a dataset, such as ``"office31"``, and one of its tasks, ``"A->W"``.
     selection : str or callable
-        Which checkpoint is kept: ``"entropy"`` (the surest, the paper's rule), another rule of
-        :mod:`ba3us.training.rules`, ``"last"``, or a function of the target's outputs, larger is better.
+        Which checkpoint of a named method is kept: ``"entropy"`` (the surest, the paper's rule), another rule
+        of :mod:`ba3us.training.rules`, ``"neighbours"``, or a function of the target's outputs, larger is
+        better.
+    scale : bool, optional
+        Scale columns by the source's mean and deviation, within the model. Default: where they are far from
+        unit scale.
     random_state : int, RandomState or None
         An int is the seed of initial weights, batches and dropout. None draws another at every fit.
     threads : int, optional
@@ -72,8 +86,14 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         BA³US's m, for whichever method: the mean prediction over the target, which says how much of it each
         class is believed to make up. Sums to 1.
     classes_present_ : array
-        Labels of the classes that the target is believed to hold: those whose share of its predictions is
-        above 1/(2C). This rule is provisional.
+        Labels of the classes that the target is believed to hold.
+    class_shares_ : DataFrame
+        One row per class: `share` of the target with an interval (`low`, `high`), and whether it is `present`:
+        yes, no or unsure. See :func:`ba3us.selection.presence.presence`.
+    verdict_ : Verdict or None
+        Of ``"auto"``: helped or no evidence, what is served, the reasons and figures.
+    leaderboard_ : DataFrame or None
+        Of ``"auto"``: what was tried.
     history_ : DataFrame
         Every tenth update: its losses, learning rate, ramps; every evaluation: its label-free scores.
     evaluations_ : list of Evaluation
@@ -109,8 +129,8 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     Examples
     --------
-    >>> model = PartialAdapter("ba3us", steps=300).fit(X, y, Xt)  # doctest: +SKIP
-    >>> model.predict(Xt), model.classes_present_  # doctest: +SKIP
+    >>> model = PartialAdapter().fit(X, y, Xt)  # doctest: +SKIP
+    >>> model.predict(Xt), model.classes_present_, model.verdict_  # doctest: +SKIP
     """
 
     __metadata_request__fit = _TO_FIT
@@ -121,8 +141,9 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     def __init__(
         self,
-        method: str = "ba3us",
+        method: str = "auto",
         *,
+        preset: str = "fast",
         steps: int | None = None,
         warmup_steps: int | None = None,
         batch_size: int | None = None,
@@ -131,6 +152,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         protocol: str | None = None,
         task: str | None = None,
         selection: str | Callable[..., float] = "entropy",
+        scale: bool | None = None,
         random_state: int | np.random.RandomState | None = 0,
         threads: int | None = None,
         device: str | None = None,
@@ -139,6 +161,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         verbose: bool = False,
     ) -> None:
         self.method = method
+        self.preset = preset
         self.steps = steps
         self.warmup_steps = warmup_steps
         self.batch_size = batch_size
@@ -147,6 +170,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.protocol = protocol
         self.task = task
         self.selection = selection
+        self.scale = scale
         self.random_state = random_state
         self.threads = threads
         self.device = device
@@ -181,6 +205,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.run_: Run = train(spec if target_rows is not None else _plain(spec), opened, **how)[0]
         if state is not None:
             state.unlink(missing_ok=True)
+            shutil.rmtree(members_folder(state), ignore_errors=True)
         self._keep(target_rows is not None)
         return self
 
@@ -240,12 +265,14 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         )
         named = ("steps", "warmup_steps", "batch_size", "learning_rate")
         given = {name: getattr(self, name) for name in named if getattr(self, name) is not None}
+        given |= {"preset": self.preset} if self.method == AUTO else {}
         spec = Spec(
             method=self.method,
             options=given | (self.options or {}),
             protocol=self.protocol,
             task=self.task,
             selection=self.selection,
+            scale=self.scale,
             seed=_seed(self.random_state),
             threads=self.threads,
             device=self.device,
@@ -285,7 +312,10 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.evaluations_ = run.evaluations if adapted else []
         self.selected_: int | None = run.selected if adapted else None
         self.class_weights_ = run.best.mean_probabilities if adapted else np.full(count, 1 / count)
-        self.classes_present_ = self.classes_[run.presence["present"].to_numpy() | (not adapted)]
+        self.class_shares_ = run.presence.assign(**{} if adapted else _NOTHING_KNOWN)
+        self.classes_present_ = self.classes_[(run.presence["present"] == PRESENT).to_numpy() | (not adapted)]
+        self.verdict_: Verdict | None = run.verdict
+        self.leaderboard_: pd.DataFrame | None = run.leaderboard
 
 
 def _plain(spec: Spec) -> Spec:

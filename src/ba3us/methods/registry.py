@@ -19,13 +19,17 @@ _M = TypeVar("_M", bound=type[Method])
 
 @dataclass(frozen=True)
 class Entry:
-    """A named system: a method class, the settings that make it this system, and what to know of it."""
+    """A named system: a method class, the settings that make it this system, and what to know of it.
+
+    A `choice` among systems has a name and options like one, but is none of them.
+    """
 
     name: str
     method: type[Method]
     info: MethodInfo
     settings: dict[str, Any] = field(default_factory=dict)
     protocols: dict[str, Published] = field(default_factory=dict)
+    choice: bool = False
 
     def options(self, protocol: str | None = None, task: str | None = None, **options: Any) -> MethodOptions:
         """The hyper-parameters: `options` over the system's own settings over those published.
@@ -98,7 +102,11 @@ _ENTRIES: dict[str, Entry] = {}
 
 
 def register(
-    name: str, info: MethodInfo, protocols: dict[str, Published] | None = None, **settings: Any
+    name: str,
+    info: MethodInfo,
+    protocols: dict[str, Published] | None = None,
+    choice: bool = False,
+    **settings: Any,
 ) -> Callable[[_M], _M]:
     """Class decorator: make a method known under `name`; stack it to name several settings of one class.
 
@@ -107,7 +115,7 @@ def register(
 
     def add(method: _M) -> _M:
         assert name not in _ENTRIES, name
-        _ENTRIES[name] = Entry(name, method, info, settings, protocols or {})
+        _ENTRIES[name] = Entry(name, method, info, settings, protocols or {}, choice)
         return method
 
     return add
@@ -120,8 +128,8 @@ def get(name: str) -> Entry:
 
 
 def entries() -> Iterator[Entry]:
-    """All entries, in alphabetical order."""
-    return iter(sorted(_ENTRIES.values(), key=lambda e: e.name))
+    """All systems, in alphabetical order."""
+    return iter(sorted((e for e in _ENTRIES.values() if not e.choice), key=lambda e: e.name))
 
 
 def write_catalogue() -> None:

@@ -1,6 +1,6 @@
-"""Selection: which classes are present; scoring kept predictions afterwards, by calls that are given labels."""
+"""Selection: which classes are present, did it help; scoring kept predictions by those who hold labels."""
 
-from ba3us.selection.presence import class_shares, present_classes
+from ba3us.selection.presence import class_shares, presence
 from ba3us.selection.scoring import LAST, ORACLE, Score, accuracies, scored, selected_accuracy, summary
 
 __all__ = [
@@ -9,7 +9,7 @@ __all__ = [
     "Score",
     "accuracies",
     "class_shares",
-    "present_classes",
+    "presence",
     "scored",
     "selected_accuracy",
     "summary",

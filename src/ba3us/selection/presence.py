@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import pandas as pd
+
+PRESENT, ABSENT, UNSURE = "yes", "no", "unsure"
+SMALLEST = 0.01  # a class with a smaller share of the target can't be told from mistakes
+_Z = 1.959964  # of 95 %
 
 
 def class_shares(predictions: np.ndarray, num_classes: int) -> np.ndarray:
@@ -10,10 +17,55 @@ def class_shares(predictions: np.ndarray, num_classes: int) -> np.ndarray:
     return np.bincount(predictions, minlength=num_classes) / len(predictions)
 
 
-def present_classes(shares: np.ndarray) -> np.ndarray:
-    """Whether each class is present: its share of predictions is above 1/(2C). [C] → bool [C].
+def presence(
+    predictions: np.ndarray, others: Sequence[np.ndarray], num_classes: int, doubt: float = 0.0
+) -> pd.DataFrame:
+    """One row per class: its share of the target, an interval around it, and whether it is present.
 
-    A provisional rule of thumb: half of what each class would get if all were equally frequent. Rare but
-    present classes fall below it where C is small, and it says nothing of how sure it is.
+    Parameters
+    ----------
+    predictions : integer array [n]
+        Of the model that is served.
+    others : sequence of integer arrays
+        What else could be believed of the same rows, or some of them: other systems' predictions.
+    num_classes : int
+        C.
+    doubt : float
+        How far off all of them may be together, as a share of the rows (:func:`doubt_of`).
+
+    The interval, `low` to `high`, spans Wilson's 95 % intervals of all of these, widened by the doubt: it tells
+    of the sample, of how far the systems differ, and of what none of them can know. Whether a class is present
+    is a matter of the rows at hand, so the sample plays no part there. Without doubt it is ``yes`` where every
+    system gives it more than 1 % and more than one row, ``no`` where none does, else ``unsure``. In doubt, a
+    third of which is taken off or put on, a class must have 0.3 of an even share to be there, and less than 0.2
+    not to be.
     """
-    return shares > 1 / (2 * len(shares))
+    shares = [class_shares(each, num_classes) for each in (predictions, *others)]
+    ends = [_wilson(share, len(predictions)) for share in shares]
+    low = np.clip(np.min([low for low, _ in ends], axis=0) - doubt, 0, 1)
+    high = np.clip(np.max([high for _, high in ends], axis=0) + doubt, 0, 1)
+    least = most = max(SMALLEST, 1.5 / len(predictions))
+    if doubt:
+        even = 1 / effective(shares[0])
+        least, most = max(least, 0.2 * even), max(most, 0.3 * even)
+    calls = np.where(np.min(shares, axis=0) - doubt / 3 > most, PRESENT, UNSURE)
+    calls = np.where(np.max(shares, axis=0) + doubt / 3 < least, ABSENT, calls)
+    return pd.DataFrame({"share": shares[0], "low": low, "high": high, "present": calls})
+
+
+def doubt_of(kappa: float, trusted: float) -> float:
+    """What share of the rows may be off unnoticed: none from a κ of `trusted` on, else ¾ (1 - κ)."""
+    return 0.0 if kappa >= trusted else 0.75 * (1 - max(kappa, 0.0))
+
+
+def effective(shares: np.ndarray) -> float:
+    """How many classes shares spread over."""
+    some = shares[shares > 0]
+    return float(np.exp(-(some * np.log(some)).sum()))
+
+
+def _wilson(shares: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's 95 % interval of shares of n rows."""
+    middle = (shares + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z * np.sqrt(shares * (1 - shares) / n + _Z**2 / (4 * n**2)) / (1 + _Z**2 / n)
+    return np.where(shares == 0, 0.0, middle - half), middle + half

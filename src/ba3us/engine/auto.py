@@ -1,0 +1,200 @@
+"""The automatic choice: systems are tried beside source-only, and one network is taught what holds.
+
+1. Source-only is trained, and κ, the agreement of its classes among the target's own neighbours, is measured.
+2. Members are trained (:mod:`ba3us.engine.portfolio`). The one with the largest κ is chosen, if κ rose enough
+   and its classes have not collapsed; else source-only itself.
+3. The chosen one's beliefs are smoothed over the target's neighbours.
+4. A plain network learns the source's rows and the target's under these classes: one small model serves.
+5. The verdict (:mod:`ba3us.selection.verdict`) compares. Without evidence, source-only is served.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ba3us.data import Target
+from ba3us.data.taught import TaughtSource
+from ba3us.engine import folder as files
+from ba3us.engine.opening import Opened, OpenedArrays
+from ba3us.engine.portfolio import FAST, ROBUST, SHARPENING, Belief, Member, beliefs
+from ba3us.engine.run import Run
+from ba3us.engine.samples import Domains
+from ba3us.engine.spec import Spec
+from ba3us.engine.training import presence_table, scaled, train_one
+from ba3us.engine.vectors import neighbours, sampled, vectors
+from ba3us.methods.auto import AutoOptions
+from ba3us.methods.registry import get
+from ba3us.neighbours import Neighbours
+from ba3us.progress import Bar, bar
+from ba3us.selection import verdict as verdicts
+from ba3us.selection.presence import doubt_of
+from ba3us.selection.verdict import ADAPTED, NEAR, PLAIN, Standing, Verdict
+from ba3us.training import Hook
+
+_LONGER = 2  # the taught network learns for so many times a member's updates
+
+
+def train_auto(
+    spec: Spec,
+    opened: Opened,
+    *,
+    hooks: Sequence[Hook] = (),
+    state: Path | None = None,
+    resume: bool = False,
+    show: bool = False,
+) -> tuple[Run, Target]:
+    """Carry out ``method: auto``; as :func:`ba3us.engine.training.train_one`."""
+    config, start = spec.resolved(), time.perf_counter()
+    assert isinstance(config, AutoOptions)
+    kept = None if state is None else files.members_folder(state)
+    total = 2 + (len(FAST) if config.preset == "fast" else len(ROBUST + SHARPENING))
+    with bar("auto", total, show) as shown:
+        pile = Pile.of(spec, opened, show)
+        plain = plain_run(spec, opened, pile, hooks)
+        choice = Choice(pile.near, plain.probabilities(pile.shown.target))
+        shown.update(1, f"source-only κ {choice.plain.kappa:.2f}")
+        _try_members(choice, pile, spec, config, kept, shown)
+        lessons = TaughtSource(*pile.domains, pile.rows, choice.labels())
+        seen = Domains(lessons, pile.domains.target)
+        taught, target = train_one(_taught(spec), opened, domains=seen, hooks=hooks)
+        changed = float(np.mean(taught.best.predictions != plain.best.predictions))
+        said = verdicts.of_choice(choice.name, choice.chosen, choice.plain, changed, config.force)
+        shown.update(total, f"{choice.name} κ {choice.chosen.kappa:.2f}, {said.word}")
+    served = taught if said.served == ADAPTED else plain
+    return _run(spec, served, plain, choice, said, time.perf_counter() - start), target
+
+
+@dataclass(frozen=True, eq=False)
+class Pile:
+    """Vectors of both domains, and what members are shown of the target: at most ten thousand rows."""
+
+    opened: OpenedArrays
+    domains: Domains
+    rows: np.ndarray
+    shown: Domains
+    near: Neighbours
+
+    @classmethod
+    def of(cls, spec: Spec, opened: Opened, show: bool = False) -> Pile:
+        """From samples."""
+        seen = vectors(opened, spec, show)
+        rows = sampled(len(seen.target))
+        pile = dataclasses.replace(seen, target=seen.target[rows]) if len(rows) < len(seen.target) else seen
+        shown = pile.domains(None, spec, False)
+        scale = bool(getattr(scaled(spec, opened), "scaled", False))
+        near = neighbours(*shown, np.arange(len(rows)), scale)
+        return cls(pile, seen.domains(None, spec, False), rows, shown, near)
+
+
+class Choice:
+    """Members as they come in, and which of them holds."""
+
+    def __init__(self, near: Neighbours, plain: np.ndarray) -> None:
+        self.near, self.name, self.beliefs = near, PLAIN, plain
+        self.plain = self.chosen = Standing.of(plain.argmax(axis=1), near)
+        self.board = [self._row(PLAIN, self.plain, 0.0, "")]
+        self.smoothed = [self.labels()]  # what could be believed of the rows
+
+    def hear(self, belief: Belief) -> None:
+        """Take a member in, and prefer it if it may be and its κ is the largest."""
+        if belief.probabilities is None:
+            self.board.append(self._row(belief.member.name, None, belief.seconds, belief.failure))
+            return
+        standing = Standing.of(belief.probabilities.argmax(axis=1), self.near)
+        against = verdicts.objection(standing, self.plain)
+        self.board.append(self._row(belief.member.name, standing, belief.seconds, against))
+        if not against and standing.kappa > (self.chosen.kappa if self.name != PLAIN else -math.inf):
+            self.name, self.chosen, self.beliefs = belief.member.name, standing, belief.probabilities
+        if belief.member.seed == 0 and belief.member in ROBUST:
+            self.smoothed.append(self.near.smoothed(belief.probabilities).argmax(axis=1))
+
+    def labels(self) -> np.ndarray:
+        """The chosen one's classes after the neighbours were heard."""
+        return self.near.smoothed(self.beliefs).argmax(axis=1)
+
+    def leaderboard(self) -> pd.DataFrame:
+        """A row per member, the largest κ first; `against` says why one was not preferred to source-only."""
+        table = pd.DataFrame(self.board)
+        table["chosen"] = np.where(table["member"] == self.name, "yes", "")
+        return table.sort_values("kappa", ascending=False, kind="stable", na_position="last")
+
+    @staticmethod
+    def _row(name: str, standing: Standing | None, seconds: float, against: str) -> dict[str, Any]:
+        kappa, effective = (math.nan, math.nan) if standing is None else (standing.kappa, standing.effective)
+        return {
+            "member": name,
+            "kappa": round(kappa, 4),
+            "effective_classes": round(effective, 2),
+            "seconds": round(seconds, 2),
+            "against": against,
+        }
+
+
+def _try_members(
+    choice: Choice, pile: Pile, spec: Spec, config: AutoOptions, kept: Path | None, shown: Bar
+) -> None:
+    until = time.monotonic() + config.time_limit if config.time_limit else math.inf
+    members = FAST if config.preset == "fast" else ROBUST
+    if config.preset == "best" and choice.plain.kappa >= NEAR:
+        members += SHARPENING
+    for done, belief in enumerate(beliefs(members, spec, pile.opened, kept, until), start=2):
+        choice.hear(belief)
+        shown.update(done, f"{belief.member.name}; {choice.name} κ {choice.chosen.kappa:.2f}")
+
+
+def hear_fast(choice: Choice, pile: Pile, spec: Spec) -> None:
+    """Let the members of the preset ``fast`` be heard."""
+    for belief in beliefs(FAST, spec, pile.opened, None, math.inf):
+        choice.hear(belief)
+
+
+def plain_run(spec: Spec, opened: Opened, pile: Pile, hooks: Sequence[Hook] = ()) -> Run:
+    """Source-only, which everything is compared with."""
+    return train_one(_plain(spec), opened, domains=pile.domains, hooks=hooks)[0]
+
+
+def _plain(spec: Spec) -> Spec:
+    """The source-only run that everything is compared with."""
+    asked = Member(PLAIN, PLAIN).spec(spec)
+    places = ("source", "target", "labels", "root", "classes", "backbone", "weights", "size", "precision")
+    also = {name: getattr(spec, name) for name in (*places, "cache_gb", "workers")}
+    images = spec.source is not None and spec.of_images
+    return dataclasses.replace(asked, **also, selection="entropy", train="head" if images else None)
+
+
+def _taught(spec: Spec) -> Spec:
+    """The network that learns what was chosen."""
+    config = spec.resolved()
+    options = dataclasses.asdict(config) | {"steps": _LONGER * config.steps}
+    return dataclasses.replace(_plain(spec), method=spec.method, options=options, selection="last")
+
+
+def _run(spec: Spec, served: Run, plain: Run, choice: Choice, said: Verdict, seconds: float) -> Run:
+    """One run of it all: two evaluations, source-only's and that of what is served."""
+    looks = [dataclasses.replace(plain.best, phase=PLAIN, candidate=False)]
+    looks += [dataclasses.replace(served.best, phase="served", candidate=True)]
+    full = dataclasses.replace(
+        spec,
+        options=dataclasses.asdict(spec.resolved()),
+        threads=served.spec.threads,
+        train=served.spec.train,
+        scale=served.spec.scale,
+    )
+    about = served.about | {
+        "settings": get(spec.method).settings_note(spec.resolved()),
+        "selected": served.about["selected"] | {"evaluation": 1, "rule": "auto"},
+        "seconds": round(seconds, 2),
+    }
+    run = dataclasses.replace(served, spec=full, evaluations=looks, selected=1, about=about, verdict=said)
+    run.leaderboard = choice.leaderboard()
+    run.presence = presence_table(run, choice.smoothed, doubt_of(choice.chosen.kappa, NEAR))
+    return run

@@ -1,0 +1,73 @@
+"""What a target's own neighbourhoods say of predictions: rows that lie close mostly share a class.
+
+Neighbours are found among vectors that no adaptation has touched: a method can't make its own witnesses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+from torch.nn import functional as F
+
+COUNT = 10  # neighbours of a row
+_WIDTH = 0.2  # of the weight exp((cosine - 1) / width)
+_PULL, _ROUNDS = (
+    0.8,
+    20,
+)  # of smoothing: how much of a row's belief is its neighbours', and how often it is asked
+_CHUNK_VALUES = 1 << 24  # similarities held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The nearest rows of every row, [n, k], and how much each counts, as a matrix whose rows sum to one."""
+
+    index: np.ndarray
+    weights: sparse.csr_matrix
+
+    @classmethod
+    def among(cls, rows: Tensor, centre: Tensor, count: int = COUNT) -> Neighbours:
+        """By cosine, seen from `centre` (the source's mean); a row with fewer others has fewer neighbours."""
+        unit = F.normalize(rows.float() - centre.float(), dim=1)
+        count = min(count, len(unit) - 1)
+        step, found = max(1, _CHUNK_VALUES // len(unit)), []
+        for start in range(0, len(unit), step):
+            similar = unit[start : start + step] @ unit.T
+            similar.diagonal(start).fill_(-2.0)
+            found.append(similar.topk(count, dim=1))
+        cosine = torch.cat([part.values for part in found]).double().numpy()
+        index = torch.cat([part.indices for part in found]).numpy()
+        return cls(index, _normalised(index, np.exp((cosine - 1) / _WIDTH)))
+
+    def kappa(self, predictions: np.ndarray) -> float:
+        """How often neighbours share a predicted class, corrected for chance: 1 always, 0 as by chance.
+
+        Where all rows have one class, nothing can be said: 0.
+        """
+        shares = np.bincount(predictions) / len(predictions)
+        chance = float(shares @ shares)
+        if chance > 1 - 1e-9 or self.index.shape[1] == 0:
+            return 0.0
+        agreed = float(np.mean(predictions[self.index] == predictions[:, None]))
+        return (agreed - chance) / (1 - chance)
+
+    def smoothed(self, probabilities: np.ndarray) -> np.ndarray:
+        """Beliefs [n, C] after rows have heard their neighbours, again and again: F ← 0.8·W F + 0.2·P."""
+        heard = probabilities
+        for _ in range(_ROUNDS if self.index.shape[1] else 0):
+            heard = _PULL * (self.weights @ heard) + (1 - _PULL) * probabilities
+        return heard
+
+
+def _normalised(index: np.ndarray, weights: np.ndarray) -> sparse.csr_matrix:
+    """Either of two rows that names the other is heard by both."""
+    n, count = index.shape
+    places = (np.repeat(np.arange(n), count), index.ravel())
+    matrix = sparse.csr_matrix((weights.ravel(), places), shape=(n, n))
+    both = matrix.maximum(matrix.T).tocsr()
+    total = np.asarray(both.sum(axis=1)).ravel()
+    return sparse.diags(1 / np.maximum(total, 1e-300)) @ both

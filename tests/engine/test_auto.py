@@ -1,0 +1,230 @@
+"""The automatic choice: what it serves, says, keeps and resumes; no target label is in reach."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from arrays_toys import NAMES, clouds
+from ba3us import PartialAdapter
+from ba3us.engine import Run, Spec, adapt, portfolio, predict, train
+from ba3us.engine import auto as autos
+from ba3us.engine.opening import OpenedArrays, depth
+from ba3us.engine.portfolio import Belief, Member
+from ba3us.engine.samples import Arrays
+from ba3us.errors import UserError
+from ba3us.neighbours import Neighbours
+from ba3us.selection.verdict import ADAPTED, HELPED, NO_EVIDENCE, PLAIN
+
+X, Y, XT, YT = clouds(120, 90)
+CODES = np.searchsorted(NAMES, Y)
+STEPS = {"steps": 40}
+
+
+def opened(x=X, xt=XT) -> OpenedArrays:
+    return OpenedArrays(Arrays(x.shape[1:]), x, CODES, xt, NAMES.tolist())
+
+
+def auto(x=X, xt=XT, **options):
+    return train(Spec(method="auto", options=STEPS | options), opened(x, xt))[0]
+
+
+def chosen(probabilities, near):
+    """A choice among source-only and members given as probabilities."""
+    first, *others = probabilities
+    choice = autos.Choice(near, first)
+    for number, p in enumerate(others):
+        choice.hear(Belief(Member(f"m{number}", "safn"), p, 0.0))
+    return choice
+
+
+def test_an_easy_target_is_helped_and_served():
+    run = auto()
+    assert (run.verdict.word, run.verdict.served) in [(HELPED, ADAPTED), (NO_EVIDENCE, PLAIN)]
+    assert np.mean(NAMES[run.best.predictions] == YT) >= np.mean(NAMES[run.evaluations[0].predictions] == YT)
+    assert run.leaderboard["member"].tolist()[0] in ("SAFN", PLAIN)
+    assert set(run.leaderboard["member"]) == {"SAFN", PLAIN}
+    assert run.classes_called("yes") == ["ant", "bee"]
+
+
+def test_without_evidence_source_only_is_served_unless_forced():
+    noise = np.random.default_rng(0).standard_normal(XT.shape).astype(np.float32)  # no neighbourhoods
+    run, forced = auto(xt=noise), auto(xt=noise, force=True)
+    assert (run.verdict.word, run.verdict.served) == (NO_EVIDENCE, PLAIN)
+    assert np.array_equal(run.best.predictions, run.evaluations[0].predictions)
+    assert run.model.blueprint.method == PLAIN
+    assert (forced.verdict.word, forced.verdict.served) == (NO_EVIDENCE, ADAPTED)
+    assert forced.model.blueprint.method == "auto"
+
+
+def test_best_tries_more_and_sharpens_only_near_targets(monkeypatch):
+    heard = []
+
+    def said(members, spec, opened, kept, until):
+        heard.append([member.name for member in members])
+        return iter(())
+
+    monkeypatch.setattr(autos, "beliefs", said)
+    auto(preset="best")
+    monkeypatch.setattr(autos, "NEAR", 1.1)
+    auto(preset="best")
+    assert heard == [
+        [m.name for m in portfolio.ROBUST + portfolio.SHARPENING],
+        [m.name for m in portfolio.ROBUST],
+    ]
+
+
+def test_the_member_with_the_largest_kappa_is_chosen_if_its_classes_hold():
+    rows = np.repeat(np.eye(4), 10, axis=0) * 5 + 0.1 * np.random.default_rng(0).standard_normal((40, 4))
+    near = Neighbours.among(torch.tensor(rows), torch.zeros(4), count=5)
+    truth = np.repeat(np.arange(4), 10)
+    poor, better, collapsed = truth.copy(), truth.copy(), np.repeat([0, 0, 0, 1], 10)
+    poor[::3], better[::9] = (poor[::3] + 1) % 4, (better[::9] + 1) % 4
+    p = [np.eye(4)[labels] for labels in (poor, better, truth, collapsed)]
+    assert chosen(p[:1], near).name == PLAIN
+    assert chosen(p, near).name == "m1"
+    assert chosen([p[0], p[3]], near).name == PLAIN  # κ is 1, but half of the classes are gone
+    board = chosen(p, near).leaderboard().set_index("member")
+    assert board.loc["m1", "chosen"] == "yes"
+    assert "fall onto" in board.loc["m2", "against"]
+    assert np.array_equal(chosen([p[1]], near).labels(), truth)
+
+
+def test_a_member_that_fails_is_a_row_with_its_reason():
+    near = Neighbours.among(torch.randn(20, 3), torch.zeros(3))
+    choice = autos.Choice(near, np.eye(3)[np.arange(20) % 3])
+    choice.hear(Belief(Member("broken", "safn"), None, 1.0, "The loss became nan."))
+    assert choice.leaderboard().set_index("member").loc["broken", "against"] == "The loss became nan."
+    assert choice.name == PLAIN
+
+
+def test_members_side_by_side_equal_those_one_by_one(monkeypatch):
+    members = (Member("a", "safn"), Member("b", "hafn"), Member("c", "source-only"))
+    spec = Spec(method="auto", options=STEPS)
+    together = list(portfolio.beliefs(members, spec, opened(), None, float("inf")))
+    monkeypatch.setattr(portfolio, "cores", lambda: 1)
+    apart = list(portfolio.beliefs(members, spec, opened(), None, float("inf")))
+    assert [b.member.name for b in together] == ["a", "b", "c"]
+    for one, other in zip(together, apart):
+        assert np.array_equal(one.probabilities, other.probabilities)
+
+
+def test_after_the_time_limit_no_member_is_begun(monkeypatch):
+    assert list(portfolio.beliefs(portfolio.FAST, Spec(options=STEPS), opened(), None, -1.0)) == []
+    run = auto(time_limit=1e-9)
+    assert run.leaderboard["member"].tolist() == [PLAIN]
+
+
+def test_a_large_target_is_sampled(monkeypatch):
+    monkeypatch.setattr("ba3us.engine.vectors.MOST_ROWS", 30)
+    run = auto()
+    assert len(run.best.predictions) == len(XT)
+    assert np.mean(NAMES[run.best.predictions] == YT) > 0.7
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_hardly_any_target(rows):
+    run = auto(xt=XT[:rows])
+    assert run.verdict.served == PLAIN or len(run.best.predictions) == rows
+
+
+def test_same_seed_same_bits_other_seed_others():
+    one, same, other = auto(), auto(), train(Spec(options=STEPS, seed=1), opened())[0]
+    assert all(np.array_equal(a, b) for a, b in zip(one.model.state().values(), same.model.state().values()))
+    assert not np.array_equal(one.best.mean_probabilities, other.best.mean_probabilities)
+
+
+# --- run directories ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path):
+    np.savez(tmp_path / "s.npz", features=X, labels=CODES, class_names=NAMES)
+    np.savez(tmp_path / "t.npz", features=XT)
+    return tmp_path
+
+
+def spec(data, **fields) -> Spec:
+    return Spec(source=str(data / "s.npz"), target=str(data / "t.npz"), **{"options": STEPS} | fields)
+
+
+def test_run_directory_says_it_all_and_loads(data):
+    run = adapt(spec(data), data / "run")
+    found = Run.load(data / "run")
+    assert found.verdict == dataclasses.replace(run.verdict, figures=run.verdict.packed()["figures"])
+    assert found.leaderboard["member"].tolist() == run.leaderboard["member"].tolist()
+    assert found.presence["present"].tolist() == run.presence["present"].tolist()
+    predict(data / "run", data / "t.npz", data / "out.csv")
+    assert (data / "out.csv").read_text() == (data / "run" / "predictions.csv").read_text()
+
+
+def test_members_that_have_ended_are_not_trained_again(data, monkeypatch):
+    whole = adapt(spec(data, options=STEPS | {"preset": "best"}), data / "whole")
+    trained, real = [], portfolio.train_one
+
+    def stopping(asked, *args, **kwargs):
+        trained.append(asked.method)
+        if len(trained) == 3:
+            raise KeyboardInterrupt
+        return real(asked, *args, **kwargs)
+
+    monkeypatch.setattr(portfolio, "cores", lambda: 1)
+    monkeypatch.setattr(portfolio, "train_one", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        adapt(spec(data, options=STEPS | {"preset": "best"}), data / "run")
+    assert [path.name for path in (data / "run").iterdir()] == ["checkpoints"]
+    with pytest.raises(UserError, match="--resume"):
+        adapt(spec(data), data / "run")
+    trained.clear()
+    monkeypatch.setattr(
+        portfolio, "train_one", lambda asked, *a: trained.append(asked.method) or real(asked, *a)
+    )
+    adapt(spec(data, options=STEPS | {"preset": "best"}), data / "run", resume=True)
+    assert len(trained) == len(whole.leaderboard) - 1 - 2
+    for name in ("model.safetensors", "predictions.csv", "presence.csv"):
+        assert (data / "run" / name).read_bytes() == (data / "whole" / name).read_bytes()
+
+
+def test_a_damaged_member_is_trained_again(data, tmp_path):
+    member, asked = portfolio.FAST[0], Spec(options=STEPS)
+    (first,) = portfolio.beliefs([member], asked, opened(), tmp_path / "kept", float("inf"))
+    (file,) = (tmp_path / "kept").iterdir()
+    file.write_bytes(file.read_bytes()[:100])
+    (again,) = portfolio.beliefs([member], asked, opened(), tmp_path / "kept", float("inf"))
+    assert np.array_equal(first.probabilities, again.probabilities)
+
+
+def test_a_named_system_has_a_verdict_beside_it_and_stays_as_it_is(data):
+    small = {"steps": 30, "bottleneck": 8, "discriminator_hidden": 8}
+    asked = spec(data, method="ba3us", options=small)
+    run = adapt(asked, data / "run")
+    assert run.verdict.word in ("helped", "no evidence", "harmed")
+    assert run.verdict.served == ADAPTED
+    alone = train(asked, opened())[0]
+    assert np.array_equal(run.best.predictions, alone.best.predictions)
+    assert alone.verdict is None
+
+
+def test_auto_wants_the_head(data):
+    with pytest.raises(UserError, match="adapts the head"):
+        depth(Spec(train="all"))
+
+
+# --- scaling by the source ------------------------------------------------------------------------------------
+
+
+def test_arrays_of_any_scale_work_at_once_and_predict_alike():
+    unit = PartialAdapter(steps=40, scale=True).fit(X, Y, XT)
+    units = np.geomspace(1e-3, 1e5, X.shape[1]).astype(np.float32)
+    large = PartialAdapter(steps=40).fit(X * units + 1e4, Y, XT * units + 1e4)
+    assert large.run_.spec.scale is True
+    assert np.mean(large.predict(XT * units + 1e4) == unit.predict(XT)) > 0.95
+    assert PartialAdapter(steps=40).fit(X, Y, XT).run_.spec.scale is False
+
+
+def test_published_settings_are_not_scaled():
+    spec = Spec(method="ba3us", protocol="office31", options={"steps": 5, "bottleneck": 8})
+    assert train(spec, opened(X * 1e-4, XT * 1e-4))[0].spec.scale is False
