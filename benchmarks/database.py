@@ -37,7 +37,7 @@ def outcome(generator: np.random.Generator, labels: np.ndarray) -> Outcome:
     looks = pd.DataFrame({"phase": "main", "step": range(LOOKS), "candidate": True, "entropy": scores})
     history = pd.DataFrame({"step": range(20), "loss": generator.random(20)})
     means = generator.dirichlet(np.ones(31), LOOKS).astype(np.float32)
-    return Outcome(history, looks, predictions, means, {"entropy": int(scores.argmin())}, 500, 5.0, 4.0)
+    return Outcome(history, looks, predictions, means, {"entropy": int(scores.argmin())}, 500, 5.0, 4.0, {})
 
 
 def fill(path: Path, runs: int) -> None:

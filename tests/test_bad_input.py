@@ -68,7 +68,7 @@ ARRAYS = [
 @pytest.mark.parametrize(("x", "y", "xt", "sentence"), ARRAYS)
 def test_arrays(x, y, xt, sentence):
     with pytest.raises(UserError, match=sentence) as caught:
-        PartialAdapter(**FAST).fit(x, y, xt)
+        PartialAdapter("ba3us", **FAST).fit(x, y, xt)
     assert is_one_sentence(str(caught.value)), str(caught.value)
 
 
@@ -79,11 +79,11 @@ def test_arrays(x, y, xt, sentence):
         ({"method": "qqq"}, "Unknown method 'qqq': choose one of: .*dann"),
         ({"method": 3}, "method is 3: it must be text"),
         ({"method": "sspda"}, "'sspda' needs pixels, but there are feature vectors: choose another"),
-        ({"options": {"betta": 1}}, "Unknown option 'betta': did you mean 'beta'"),
-        ({"options": {"beta": -1}}, "Option 'beta' is -1: it must be 0 or more"),
-        ({"options": {"beta": "x"}}, "Option 'beta' is 'x': it must be a number"),
+        ({"method": "ba3us", "options": {"betta": 1}}, "Unknown option 'betta': did you mean 'beta'"),
+        ({"method": "ba3us", "options": {"beta": -1}}, "Option 'beta' is -1: it must be 0 or more"),
+        ({"method": "ba3us", "options": {"beta": "x"}}, "Option 'beta' is 'x': it must be a number"),
         ({"options": ["beta"]}, r"options is \['beta'\]: give a dict"),
-        ({"options": {"keep_classifier": True}}, "brought no pretrained classifier"),
+        ({"method": "ba3us", "options": {"keep_classifier": True}}, "brought no pretrained classifier"),
         ({"steps": 0}, "Option 'steps' is 0: it must be at least 1"),
         ({"steps": 1.5}, "Option 'steps' is 1.5: it must be a whole number"),
         ({"batch_size": 0}, "Option 'batch_size' is 0"),
@@ -102,7 +102,7 @@ def test_a_diverging_run_says_what_to_do():
     with pytest.raises(
         UserError, match=r"The .* became nan at update .* lower learning_rate, or scale the inputs"
     ):
-        PartialAdapter(**FAST).fit(1e18 * X, Y, XT)
+        PartialAdapter("ba3us", scale=False, **FAST).fit(1e18 * X, Y, XT)
 
 
 @pytest.mark.parametrize(
@@ -117,20 +117,20 @@ def test_a_diverging_run_says_what_to_do():
 )
 def test_sample_domain(domain, sentence):
     with pytest.raises(UserError, match=sentence) as caught:
-        PartialAdapter(**FAST).fit(X, Y, sample_domain=domain)
+        PartialAdapter("ba3us", **FAST).fit(X, Y, sample_domain=domain)
     assert is_one_sentence(str(caught.value))
 
 
 def test_sample_domain_and_the_rest():
     domain = np.r_[np.ones(40), -np.ones(40)]
     with pytest.raises(UserError, match="Both Xt and sample_domain are given"):
-        PartialAdapter(**FAST).fit(X, Y, XT, sample_domain=domain)
+        PartialAdapter("ba3us", **FAST).fit(X, Y, XT, sample_domain=domain)
     with pytest.raises(UserError, match="X has 80 rows but 79 labels"):
-        PartialAdapter(**FAST).fit(X, Y[:79], sample_domain=domain)
+        PartialAdapter("ba3us", **FAST).fit(X, Y[:79], sample_domain=domain)
     with pytest.raises(UserError, match=r"X has NaN or infinite values \(first in row 60\)"):
-        PartialAdapter(**FAST).fit(changed(X, 60, np.nan), Y, sample_domain=domain)
+        PartialAdapter("ba3us", **FAST).fit(changed(X, 60, np.nan), Y, sample_domain=domain)
     with pytest.raises(UserError, match="requires y"):
-        PartialAdapter(**FAST).fit(X, None, sample_domain=domain)
+        PartialAdapter("ba3us", **FAST).fit(X, None, sample_domain=domain)
 
 
 @pytest.mark.parametrize("call", ["predict", "predict_proba", "transform"])
@@ -159,7 +159,7 @@ def test_predicting(call):
 def test_mapped_arrays(tmp_path, x, sentence):
     np.save(tmp_path / "x.npy", x)
     with pytest.raises(UserError, match=sentence):
-        PartialAdapter(**FAST).fit(np.load(tmp_path / "x.npy", mmap_mode="r"), Y, XT)
+        PartialAdapter("ba3us", **FAST).fit(np.load(tmp_path / "x.npy", mmap_mode="r"), Y, XT)
 
 
 # --- on the command line ----------------------------------------------------------------------------------
@@ -220,16 +220,16 @@ COMMANDS = [
     ("s.npz t.npz --labels short.npy --out r", "s.npz has labels of its own: leave --labels out"),
     ("s.npz t.npz --out r --method ba3s", "Unknown method 'ba3s': did you mean 'ba3us'"),
     ("s.npz t.npz --out r --method sspda", "needs pixels"),
-    ("s.npz t.npz --out r --set betta=1", "Unknown option 'betta': did you mean 'beta'"),
+    ("s.npz t.npz --out r --method ba3us --set betta=1", "Unknown option 'betta': did you mean 'beta'"),
     ("s.npz t.npz --out r --set beta", "is not of the form name=value"),
-    ("s.npz t.npz --out r --set beta=much", "Option 'beta' is 'much': it must be a number"),
+    ("s.npz t.npz --out r --method ba3us --set beta=much", "Option 'beta' is 'much': it must be a number"),
     ("s.npz t.npz --out r --steps 0", "Option 'steps' is 0"),
     ("s.npz t.npz --out r --seed -1", "seed is -1"),
     ("s.npz t.npz --out r --threads 0", "threads is 0"),
     ("", "A source or a target is missing"),
     ("s.npz", "A source or a target is missing"),
     ("s.npz t.npz --out r --steps 5 --set steps=6", "Both --steps and --set steps="),
-    ("s.npz t.npz --out r --selection entropie", "did you mean 'entropy'"),
+    ("s.npz t.npz --out r --method ba3us --selection entropie", "did you mean 'entropy'"),
     ("s.npz t.npz --out r --protocol ofice31", "Unknown protocol 'ofice31': did you mean 'office31'"),
     ("s.npz t.npz --out r --task A->W", "is given without a protocol"),
     ("s.npz t.npz --out r --protocol office31 --task A->X", "Unknown task 'A->X'"),

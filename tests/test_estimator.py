@@ -54,7 +54,7 @@ def same(one: PartialAdapter, other: PartialAdapter) -> bool:
 # --- scikit-learn's own checks ----------------------------------------------------------------------------
 
 
-@parametrize_with_checks([PartialAdapter(steps=40, threads=1, options={"bottleneck": 16})])
+@parametrize_with_checks([PartialAdapter(steps=40, threads=1)])
 def test_scikit_learns_suite(estimator, check):
     check(estimator)
 
@@ -127,11 +127,11 @@ def test_without_a_target_it_is_source_only_for_as_many_updates():
 
 def test_published_settings():
     fewer = {"steps": 3, "batch_size": 6, "bottleneck": 5, "discriminator_hidden": 7}
-    model = PartialAdapter(protocol="office31", task="A->W", threads=1, options=fewer).fit(X, Y, XT)
+    model = PartialAdapter("ba3us", protocol="office31", task="A->W", threads=1, options=fewer).fit(X, Y, XT)
     assert model.run_.spec.options["beta"] == 5.0 and model.run_.spec.options["trust"] == "full"
     assert "office31" in model.run_.about["settings"]
     with pytest.raises(UserError, match="Unknown task 'A->X'"):
-        PartialAdapter(protocol="office31", task="A->X").fit(X, Y, XT)
+        PartialAdapter("ba3us", protocol="office31", task="A->X").fit(X, Y, XT)
 
 
 @pytest.mark.parametrize(

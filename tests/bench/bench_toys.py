@@ -41,7 +41,8 @@ def outcome(predictions: list[list[int]], scores: list[float]) -> Outcome:
     history = pd.DataFrame([{"step": 1, "loss": 0.5}])
     selected = {"entropy": int(np.argmin(scores))}
     means = np.full((len(scores), 3), 0.25, dtype=np.float32)
-    return Outcome(history, pd.DataFrame(looks), np.array(predictions), means, selected, 4, 1.0, 0.5)
+    said = {"verdict": None}
+    return Outcome(history, pd.DataFrame(looks), np.array(predictions), means, selected, 4, 1.0, 0.5, said)
 
 
 def marked(job) -> Outcome:

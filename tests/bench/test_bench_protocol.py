@@ -16,6 +16,7 @@ COUNTS = {  # tasks and, where the protocol names them, source and target classe
     "imagenet-caltech": (2, None, 84),
     "office-caltech-10-10": (12, None, None),
     "office-caltech-10-5": (12, None, 5),
+    "office-caltech-10-5-resnet50": (12, 10, 5),
     "office-home": (12, 65, 25),
     "office-home-closed": (12, 65, None),
     "office31": (6, 31, 10),
@@ -23,6 +24,7 @@ COUNTS = {  # tasks and, where the protocol names them, source and target classe
     "pacs-7-2": (6, None, 2),
     "pacs-7-4": (12, None, 4),
     "pacs-7-7": (4, None, None),
+    "pacs-targets": (12, None, 4),
 }
 
 

@@ -19,7 +19,8 @@ from arrays_toys import NAMES, clouds
 from ba3us.cli import app
 
 X, Y, XT, YT = clouds()
-SMALL = ["--steps", "20", "--threads", "1", "--set", "bottleneck=8", "--set", "discriminator_hidden=8"]
+SMALL = ["--method", "ba3us", "--steps", "20"]
+SMALL += ["--threads", "1", "--set", "bottleneck=8", "--set", "discriminator_hidden=8"]
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_adapt_and_predict_for_machines(folder):
 def test_adapt_and_predict_for_people(folder):
     done = run("adapt", "s.npz", "t.npz", "--out", "r", "--method", "source-only", "--steps", "60")
     assert done.exit_code == 0
-    assert "2 of 4 classes are present" in " ".join(done.stdout.split())
+    assert "of 4 classes 2 are present" in " ".join(done.stdout.split())
     assert "[bold]ant" in done.stdout and "cat" not in done.stdout  # names as they are, present ones only
     done = run("predict", "r", "t.npy", "--out", "out.csv")
     assert done.exit_code == 0 and "40 predictions" in done.stdout and "bee, or wasp" in done.stdout
@@ -84,7 +85,7 @@ def test_help_names_every_option():
 @pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 def test_a_command_that_is_told_to_end_leaves_nothing(folder):
     """A real process, stopped while it trains."""
-    arguments = ["adapt", "s.npz", "t.npz", "--out", "r", "--steps", "10000000"]
+    arguments = ["adapt", "s.npz", "t.npz", "--out", "r", "--method", "ba3us", "--steps", "10000000"]
     hook = (
         "from ba3us.training import ProgressBar as B\n"
         "B.on_start = lambda self, trainer: open('started', 'w').close()\n"
@@ -144,7 +145,7 @@ def test_progress_in_a_pipe_is_plain_lines(folder):
     command = [sys.executable, "-m", "ba3us", "adapt", "s.npz", "t.npz", "--out", "r", *SMALL]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [line for line in done.stderr.splitlines() if line != "Loading torch"]
-    assert lines[0].endswith("0/20") and len(lines) >= 2 and "20/20" in lines[-1]
+    assert lines[0].endswith("0/20") and len(lines) >= 2 and any("20/20" in line for line in lines)
     assert "\x1b" not in done.stderr
 
 

@@ -12,7 +12,7 @@ from arrays_toys import NAMES, clouds
 from ba3us import PartialAdapter
 from ba3us.engine import Run, Spec, adapt, portfolio, predict, train
 from ba3us.engine import auto as autos
-from ba3us.engine.opening import OpenedArrays, depth
+from ba3us.engine.opening import OpenedArrays, check_auto, depth
 from ba3us.engine.portfolio import Belief, Member
 from ba3us.engine.samples import Arrays
 from ba3us.errors import UserError
@@ -210,7 +210,8 @@ def test_a_named_system_has_a_verdict_beside_it_and_stays_as_it_is(data):
 
 def test_auto_wants_the_head(data):
     with pytest.raises(UserError, match="adapts the head"):
-        depth(Spec(train="all"))
+        check_auto(Spec(train="all"))
+    assert depth(Spec()) == "head"
 
 
 # --- scaling by the source ------------------------------------------------------------------------------------
@@ -228,3 +229,29 @@ def test_arrays_of_any_scale_work_at_once_and_predict_alike():
 def test_published_settings_are_not_scaled():
     spec = Spec(method="ba3us", protocol="office31", options={"steps": 5, "bottleneck": 8})
     assert train(spec, opened(X * 1e-4, XT * 1e-4))[0].spec.scale is False
+
+
+# --- bad input ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"options": {"preset": "slow"}}, "Option 'preset' is 'slow': it must be 'fast' or 'best'"),
+        (
+            {"options": {"beta": 1}},
+            "Unknown option 'beta': choose one of: batch_size, force, preset, steps, time_limit",
+        ),
+        ({"options": {"time_limit": 0}}, "Option 'time_limit' is 0: it must be above 0"),
+        ({"selection": "last"}, "The selection 'last' is for named systems: leave it out"),
+        ({"protocol": "office31"}, "office31"),
+    ],
+)
+def test_what_auto_does_not_take(fields, sentence):
+    with pytest.raises(UserError, match=sentence):
+        train(Spec(**fields), opened())
+
+
+def test_samples_of_another_width():
+    with pytest.raises(UserError, match=r"A source sample has shape \(6,\), a target sample \(5,\)"):
+        auto(xt=XT[:, :5])

@@ -72,6 +72,7 @@ def run(
     **fields,
 ):
     fields = {
+        "method": "ba3us",
         "backbone": "test_resnet",
         "weights": str(weights),
         "size": 32,
@@ -253,7 +254,11 @@ def test_the_default_on_a_cpu_is_the_head_on_vectors_that_embed_makes(photos, we
     assert command("embed", photos / "t", *shown, photos / "t.npz", "--unlabelled").exit_code == 0
     whole = run(photos, weights, out="own", train=None, size=None)  # embed takes the backbone's own size
     spec = Spec(
-        source=str(photos / "s.npz"), target=str(photos / "t.npz"), options={"steps": 4} | SMALL, threads=1
+        source=str(photos / "s.npz"),
+        target=str(photos / "t.npz"),
+        method="ba3us",
+        options={"steps": 4} | SMALL,
+        threads=1,
     )
     features = adapt(spec, photos / "features")
     assert torch.equal(
@@ -382,6 +387,8 @@ def test_from_the_command_line(photos, weights):
         weights,
         "--size",
         32,
+        "--method",
+        "ba3us",
     )
     sets = [part for k, v in SMALL.items() for part in ("--set", f"{k}={v}")]
     done = command(*base, "--out", photos / "run", "--steps", 4, *sets, "--train", "head", "--json")

@@ -68,7 +68,7 @@ def test_a_run_holds_what_it_should(data):
     folder, summary = data / "runs" / "new", done.summary()
     assert sorted(p.name for p in folder.iterdir()) == FILES
     assert [p.name for p in folder.parent.iterdir()] == ["new"]
-    model = PartialAdapter(random_state=3, **FAST).fit(X, Y, XT)
+    model = PartialAdapter("ba3us", random_state=3, **FAST).fit(X, Y, XT)
 
     config = yaml.safe_load((folder / "spec.yaml").read_text())
     assert config.get("method", "ba3us") == "ba3us" and config["seed"] == 3 and config["threads"] == 1
@@ -245,7 +245,9 @@ def test_a_training_that_fails_in_the_middle_leaves_nothing(data):
 def test_model_and_presence_are_those_of_the_selected_evaluation():
     opened = OpenedArrays(Arrays(X.shape[1:]), X, np.searchsorted(NAMES, Y), XT, NAMES.tolist())
     falling = itertools.count(0, -1)
-    done, target = train(Spec(options=SMALL, threads=1, selection=lambda outputs: next(falling)), opened)
+    done, target = train(
+        Spec(method="ba3us", options=SMALL, threads=1, selection=lambda outputs: next(falling)), opened
+    )
     predicted = np.concatenate([logits.argmax(1) for _, logits in done.model.outputs(target)])
     assert np.array_equal(predicted, done.best.predictions)
     assert not np.array_equal(predicted, done.evaluations[-1].predictions)

@@ -109,10 +109,10 @@ def test_a_function_can_choose_but_not_be_written():
 
 
 def test_settings_of_a_protocol(tmp_path):
-    assert Spec(protocol="office31").resolved().beta == 5.0  # type: ignore[attr-defined]
-    assert Spec(protocol="office31", options={"beta": 2}).resolved().beta == 2.0  # type: ignore[attr-defined]
+    assert Spec(method="ba3us", protocol="office31").resolved().beta == 5.0  # type: ignore[attr-defined]
+    assert Spec(method="ba3us", protocol="office31", options={"beta": 2}).resolved().beta == 2.0  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="Unknown protocol 'ofice31': did you mean 'office31'"):
-        Spec(protocol="ofice31").resolved()
+        Spec(method="ba3us", protocol="ofice31").resolved()
 
 
 def test_what_counts_as_images(tmp_path):

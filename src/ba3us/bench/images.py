@@ -47,7 +47,7 @@ class Sight:
 
 def sight(protocol: Protocol, asked: dict[str, Any]) -> Sight:
     """Decide what was left open: the protocol's backbone, and what this machine can do."""
-    spec = Spec(**{"backbone": protocol.backbone or OFFLINE, **asked})
+    spec = Spec(**{"method": "source-only", "backbone": protocol.backbone or OFFLINE, **asked})
     spec = dataclasses.replace(spec, train=depth(spec), views=view_count(spec), device=place(spec))
     return Sight(spec, _weights(spec))
 

@@ -102,6 +102,14 @@ class Source(Target):
         self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64))
 
 
+def check_alike(source: Source, target: Target) -> None:
+    """Samples of both domains have one shape."""
+    require(
+        source.shape == target.shape,
+        f"A source sample has shape {source.shape}, a target sample {target.shape}: both must be the same.",
+    )
+
+
 def _samples(x: Any, name: str) -> Tensor | Mapped:
     """Check an array of samples; a tensor if it is in memory, else its memory-mapped rows."""
     if isinstance(x, Tensor):

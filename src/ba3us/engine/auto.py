@@ -22,15 +22,17 @@ import numpy as np
 import pandas as pd
 
 from ba3us.data import Target
+from ba3us.data.domain import check_alike
 from ba3us.data.taught import TaughtSource
 from ba3us.engine import folder as files
-from ba3us.engine.opening import Opened, OpenedArrays
+from ba3us.engine.opening import Opened, OpenedArrays, check_auto
 from ba3us.engine.portfolio import FAST, ROBUST, SHARPENING, Belief, Member, beliefs
 from ba3us.engine.run import Run
 from ba3us.engine.samples import Domains
 from ba3us.engine.spec import Spec
 from ba3us.engine.training import presence_table, scaled, train_one
 from ba3us.engine.vectors import neighbours, sampled, vectors
+from ba3us.errors import require
 from ba3us.methods.auto import AutoOptions
 from ba3us.methods.registry import get
 from ba3us.neighbours import Neighbours
@@ -55,10 +57,15 @@ def train_auto(
     """Carry out ``method: auto``; as :func:`ba3us.engine.training.train_one`."""
     config, start = spec.resolved(), time.perf_counter()
     assert isinstance(config, AutoOptions)
+    check_auto(spec)
+    require(
+        spec.selection == "entropy",
+        f"The selection {spec.selection!r} is for named systems: leave it out, or name a --method as well.",
+    )
     kept = None if state is None else files.members_folder(state)
     total = 2 + (len(FAST) if config.preset == "fast" else len(ROBUST + SHARPENING))
+    pile = Pile.of(spec, opened, show)
     with bar("auto", total, show) as shown:
-        pile = Pile.of(spec, opened, show)
         plain = plain_run(spec, opened, pile, hooks)
         choice = Choice(pile.near, plain.probabilities(pile.shown.target))
         shown.update(1, f"source-only κ {choice.plain.kappa:.2f}")
@@ -90,6 +97,7 @@ class Pile:
         rows = sampled(len(seen.target))
         pile = dataclasses.replace(seen, target=seen.target[rows]) if len(rows) < len(seen.target) else seen
         shown = pile.domains(None, spec, False)
+        check_alike(*shown)
         scale = bool(getattr(scaled(spec, opened), "scaled", False))
         near = neighbours(*shown, np.arange(len(rows)), scale)
         return cls(pile, seen.domains(None, spec, False), rows, shown, near)

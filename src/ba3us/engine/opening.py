@@ -155,13 +155,15 @@ def place(spec: Spec) -> str:
 
 def depth(spec: Spec) -> str:
     """How much of a backbone is trained, decided."""
-    if spec.method == AUTO:
-        require(
-            spec.train in (None, "head"),
-            f"--train is {spec.train!r}, but the automatic choice adapts the head: name a --method as well.",
-        )
-        return "head"
-    return spec.train or ("tail" if place(spec) == "cuda" else "head")
+    return spec.train or ("tail" if place(spec) == "cuda" and spec.method != AUTO else "head")
+
+
+def check_auto(spec: Spec) -> None:
+    """The automatic choice is one among heads."""
+    require(
+        spec.method != AUTO or depth(spec) == "head",
+        f"--train is {spec.train!r}, but the automatic choice adapts the head: name a --method as well.",
+    )
 
 
 def view_count(spec: Spec) -> int:
@@ -205,6 +207,7 @@ def _features(spec: Spec) -> OpenedArrays:
 
 
 def _images(spec: Spec, show: bool) -> OpenedImages:
+    check_auto(spec)
     listed = _list_source(Path(str(spec.source)), spec)
     unlabelled = list_images(str(spec.target), spec.root)
     backbone, samples = seen_with(spec)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,8 @@ def _pool(members: Sequence[Member], spec: Spec, opened: OpenedArrays) -> Iterat
     """Processes, if there are members enough, cores, and samples that can be sent."""
     workers = min(len(members), cores())
     size = opened.source.nbytes + opened.target.nbytes
-    if workers < 2 or len(members) < 3 or size > _SHIPPED or opening.place(spec) != "cpu":
+    alone = workers < 2 or current_process().daemon  # a worker of a benchmark has no workers of its own
+    if alone or len(members) < 3 or size > _SHIPPED or opening.place(spec) != "cpu":
         yield None
         return
     plain = dataclasses.replace(opened, paths=None, notes=[], skipped={})

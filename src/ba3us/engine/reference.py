@@ -11,8 +11,10 @@ from ba3us.engine.opening import Opened
 from ba3us.engine.run import Run
 from ba3us.engine.spec import Spec
 from ba3us.engine.training import presence_table
+from ba3us.engine.vectors import vectors
 from ba3us.errors import UserError
 from ba3us.methods.auto import NAME as AUTO
+from ba3us.methods.auto import AutoOptions
 from ba3us.progress import bar
 from ba3us.selection import verdict as verdicts
 from ba3us.selection.presence import doubt_of
@@ -23,17 +25,20 @@ def with_verdict(run: Run, spec: Spec, opened: Opened, show: bool = False) -> Ru
     """The run with a verdict beside it, and what is known of the classes; nothing else of it changes.
 
     Source-only and one robust system are trained on the vectors that the run began with, with the automatic
-    choice's own settings. Where that can't be done, the run says so and has no verdict.
+    choice's own settings and no more updates than the run had. Where that can't
+    be done, the run says so and has no verdict.
     """
     if run.verdict is not None or spec.method == PLAIN:
         return run
+    options = {"steps": max(1, min(AutoOptions().steps, spec.resolved().steps))}
     auto = dataclasses.replace(
-        spec, method=AUTO, options={}, protocol=None, task=None, train=None, views=None, ten_crop=False
+        spec, method=AUTO, options=options, protocol=None, task=None, train=None, views=None, ten_crop=False
     )
     try:
         with bar("Comparing with source-only", 2, show) as shown:
-            pile = Pile.of(auto, opened, show)
-            plain = plain_run(auto, opened, pile)
+            seen = vectors(opened, auto, show)
+            pile = Pile.of(auto, seen)
+            plain = plain_run(auto, seen, pile)
             shown.update(1)
             choice = Choice(pile.near, plain.probabilities(pile.shown.target))
             hear_fast(choice, pile, auto)

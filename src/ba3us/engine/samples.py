@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -99,9 +101,13 @@ class Images:
     def encoder(self, inside: bool = False, backbone: Backbone | None = None) -> Encoder:
         """The backbone, cut where training begins; `inside` leaves what is frozen in the body.
 
-        Without a `backbone` it has the right shape and any weights, for those of a file to come.
+        A `backbone` is copied, since it is cut and trained, and several networks may begin with it. Without one
+        it has the right shape and any weights, for those of a file to come.
         """
-        whole = backbone or create_backbone(self.backbone, pretrained=False)
+        if backbone is None:
+            whole = create_backbone(self.backbone, pretrained=False)
+        else:
+            whole = dataclasses.replace(backbone, module=copy.deepcopy(backbone.module))
         parts = cut(whole, self.train, check=backbone is not None)
         front, body = parts.front, parts.tail
         if front is not None and inside:

@@ -75,9 +75,10 @@ class MethodOptions:
     @classmethod
     def build(cls, **options: Any) -> MethodOptions:
         """Construct from named options; an unknown one is a sentence, not a traceback."""
-        known = [f.name for f in dataclasses.fields(cls)]
+        every = [f.name for f in dataclasses.fields(cls)]
+        known = [name for name in every if name not in cls.unused]
         for name in options:
-            require(name in known, f"Unknown option {name!r}: {did_you_mean(name, known)}")
+            require(name in every, f"Unknown option {name!r}: {did_you_mean(name, known)}")
         return cls(**options)
 
     @property

@@ -19,7 +19,7 @@ HELPED, NO_EVIDENCE, HARMED = "helped", "no evidence", "harmed"
 ADAPTED, PLAIN = "adapted", "source-only"
 
 RISE = 0.03  # κ must rise by so much to speak for another model
-TRUSTED = 0.5  # from this κ on, source-only may be smoothed over its neighbours
+TRUSTED = 0.6  # from this κ on, source-only may be smoothed over its neighbours
 NEAR = 0.7  # from this κ on the shift is mild: systems that sharpen predictions may be tried
 KEPT = 0.7  # share of source-only's effective classes that must remain: fewer is a collapse
 _SEVERAL = 1.2  # effective classes of source-only below which neighbours can't tell anything

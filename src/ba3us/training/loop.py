@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ba3us import scores
 from ba3us.data import BatchIndices, Source, Streams, Target
+from ba3us.data.domain import check_alike
 from ba3us.errors import UserError, require
 from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, Phase, Recipe, Step
 from ba3us.nn import Network
@@ -311,10 +312,7 @@ class Trainer:
             getattr(hook, event)(self, *args)
 
     def _check(self, source: Source, target: Target) -> None:
-        require(
-            source.shape == target.shape,
-            f"A source sample has shape {source.shape}, a target sample {target.shape}: both must be the same.",
-        )
+        check_alike(source, target)
         require(bool(self.recipe.phases), "The recipe has no phases: give it at least one.")
         classes = self.module.network.num_classes
         require(
