@@ -24,8 +24,22 @@ import torch
 from tables import markdown  # beside this file
 
 from ba3us.data.digits import PRESENT, mnist_to_digits
-from ba3us.demo.run import OPTIONS, SYSTEMS, trained
+from ba3us.engine import Run, Spec, train
+from ba3us.engine.opening import OpenedArrays
+from ba3us.engine.samples import Arrays
 from ba3us.selection import selected_accuracy
+
+SYSTEMS = ("source-only", "e-dann", "ba3us")
+OPTIONS: dict = {"steps": 600, "warmup_steps": 300, "backbone_scale": 1.0}
+SMALL: dict = {name: {"discriminator_hidden": 256} for name in SYSTEMS[1:]}
+
+
+def trained(name: str, seed: int, options: dict | None = None) -> Run:
+    """A small network that learns from scratch, on one thread; `options` over those above."""
+    x, y, xt, _ = mnist_to_digits()
+    spec = Spec(method=name, options=OPTIONS | SMALL.get(name, {}) | (options or {}), seed=seed, threads=1)
+    return train(spec, OpenedArrays(Arrays(x.shape[1:], "small-cnn"), x, y, xt, list(range(10))))[0]
+
 
 COLUMNS = ["system", "warm start", "class weights", "α"]
 MEASURED = ["accuracy", "worst seed", "below source-only", "least weight"]

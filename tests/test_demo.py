@@ -25,15 +25,16 @@ def test_domains_are_real_digits_of_one_shape():
     assert abs(float(xt.mean())) < 1e-5
 
 
-def test_demo_prints_every_system_and_seed(monkeypatch):
-    monkeypatch.setattr(demo, "OPTIONS", demo.OPTIONS | {"steps": 3, "warmup_steps": 2})
-    accuracies = [demo.trained(name, 0).evaluations[-1].predictions for name in demo.SYSTEMS]
-    assert all(p.shape == (901,) for p in accuracies)
-    outcome = Outcome({"source-only": [80.0, 82.0], "ba3us": [90.0, 90.0]}, seconds=1.0)
+def test_demo_prints_every_system_and_seed():
+    runs = {name: demo.trained(name, 0, steps=3) for name in demo.SYSTEMS}
+    assert all(run.best.predictions.shape == (901,) for run in runs.values())
+    assert runs["auto"].verdict is not None
+    said = {"word": "helped", "reasons": ["So it is."]}
+    outcome = Outcome({"source-only": [80.0, 82.0], "ba3us": [90.0, 90.0]}, 1.0, said)
     payload = outcome.payload()
     assert [r["mean"] for r in payload["results"]] == [81.0, 90.0]
     assert np.isclose(payload["results"][0]["std"], 1.0)
-    assert outcome.table().row_count == 2
+    assert outcome.table().row_count == 2 and "helped. So it is." in outcome.table().caption
 
 
 def test_demo_command_gives_json():
@@ -41,6 +42,7 @@ def test_demo_command_gives_json():
     assert done.exit_code == 0, done.output
     payload = json.loads(done.stdout)
     assert [r["method"] for r in payload["results"]] == list(demo.SYSTEMS)
+    assert payload["auto"]["word"] in ("helped", "no evidence")
 
 
 def test_methods_command_lists_the_registry():

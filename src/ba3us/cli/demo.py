@@ -13,10 +13,10 @@ from ba3us.cli.app import Json, app, show
 def demo(
     json: Json = False,
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 3,
-    steps: Annotated[int, typer.Option(help="Updates after the warm start.", min=1)] = 600,
+    steps: Annotated[int, typer.Option(help="Updates of every system.", min=1)] = 300,
     workers: Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)] = 0,
 ) -> None:
-    """Adapt from MNIST (ten digits) to scikit-learn's digits 0-4: real data, no download, under two minutes."""
+    """Adapt from MNIST (ten digits) to scikit-learn's digits 0-4: real data, no download, seconds."""
     from ba3us import demo as demos
 
     outcome = demos.run(seeds=seeds, steps=steps, workers=workers, quiet=json)
