@@ -71,12 +71,13 @@ def judged(database: Database, row) -> dict:
     if row.outcome != "ok" or row.method != "auto":
         return {}
     kept = database.kept(row.key)
-    plain, served = kept.predictions[0] == kept.labels, kept.predictions[1] == kept.labels
+    plain, adapted, served = kept.predictions == kept.labels
     classes = pd.DataFrame(kept.said["classes"])
     truth = np.bincount(kept.labels, minlength=len(classes)) / len(kept.labels)
     there, call = truth > 0, classes["present"].to_numpy()
     return {
         "plain": plain.mean(),
+        "adapted": adapted.mean(),
         "served": served.mean(),
         "word": kept.said["verdict"]["word"],
         "kappa_plain": kept.said["verdict"]["figures"]["kappa_source_only"],

@@ -76,8 +76,7 @@ def train_auto(
         changed = float(np.mean(taught.best.predictions != plain.best.predictions))
         said = verdicts.of_choice(choice.name, choice.chosen, choice.plain, changed, config.force)
         shown.update(total, f"{choice.name} κ {choice.chosen.kappa:.2f}, {said.word}")
-    served = taught if said.served == ADAPTED else plain
-    return _run(spec, served, plain, choice, said, time.perf_counter() - start), target
+    return _run(spec, plain, taught, choice, said, time.perf_counter() - start), target
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,10 +185,14 @@ def _taught(spec: Spec) -> Spec:
     return dataclasses.replace(_plain(spec), method=spec.method, options=options, selection="last")
 
 
-def _run(spec: Spec, served: Run, plain: Run, choice: Choice, said: Verdict, seconds: float) -> Run:
-    """One run of it all: two evaluations, source-only's and that of what is served."""
-    looks = [dataclasses.replace(plain.best, phase=PLAIN, candidate=False)]
-    looks += [dataclasses.replace(served.best, phase="served", candidate=True)]
+def _run(spec: Spec, plain: Run, taught: Run, choice: Choice, said: Verdict, seconds: float) -> Run:
+    """One run of it all, with an evaluation of source-only, of what was adapted, and of what is served."""
+    served = taught if said.served == ADAPTED else plain
+    looks = [
+        dataclasses.replace(plain.best, phase=PLAIN, candidate=False),
+        dataclasses.replace(taught.best, phase=ADAPTED, candidate=False),
+        dataclasses.replace(served.best, phase="served", candidate=True),
+    ]
     full = dataclasses.replace(
         spec,
         options=dataclasses.asdict(spec.resolved()),
@@ -199,10 +202,12 @@ def _run(spec: Spec, served: Run, plain: Run, choice: Choice, said: Verdict, sec
     )
     about = served.about | {
         "settings": get(spec.method).settings_note(spec.resolved()),
-        "selected": served.about["selected"] | {"evaluation": 1, "rule": "auto"},
+        "selected": served.about["selected"] | {"evaluation": len(looks) - 1, "rule": "auto"},
         "seconds": round(seconds, 2),
     }
-    run = dataclasses.replace(served, spec=full, evaluations=looks, selected=1, about=about, verdict=said)
+    run = dataclasses.replace(
+        served, spec=full, evaluations=looks, selected=len(looks) - 1, about=about, verdict=said
+    )
     run.leaderboard = choice.leaderboard()
     run.presence = presence_table(run, choice.smoothed, doubt_of(choice.chosen.kappa, NEAR))
     return run
