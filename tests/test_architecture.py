@@ -15,7 +15,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # top to bottom: a room imports only from those above it
 ROOMS = (
     "errors", "progress", "catalogue", "losses", "schedules", "scores", "nn", "data", "methods", "training",
-    "selection", "engine", "embedding", "estimator", "bench", "paper", "report", "demo", "cli",
+    "selection", "engine", "embedding", "export", "estimator", "bench", "paper", "report", "demo", "cli",
 )  # fmt: skip
 FACE = "__init__"  # the package's own names; it may import any room
 FORBIDDEN = {("methods", "data"), ("methods", "training"), ("methods", "selection"), ("training", "selection")}

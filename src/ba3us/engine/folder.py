@@ -87,7 +87,8 @@ def read_presence(path: Path, classes: list[Any]) -> list[dict[str, str]]:
         rows = read_table(path)
         right = [row["class"] for row in rows] == [str(c) for c in classes]
         require(
-            right and all(row["present"] for row in rows), f"The table {path} is not of this run: adapt again."
+            right and all(row["present"] and row["share"] for row in rows),
+            f"The table {path} is not of this run: adapt again.",
         )
         return rows
     except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
