@@ -69,6 +69,8 @@ def test_one_file_that_says_what_it_is(done):
     assert about["model_digest"] == Model.load(folder / "run" / "model.safetensors").digest
     assert about["model_digest"].encode() in (folder / "run" / "model.safetensors").read_bytes()
     assert "image" not in about
+    whole = (folder / "out" / "model.onnx").read_bytes()
+    assert b".py" not in whole and b"site-packages" not in whole  # nothing of the machine that wrote it
     (given,) = session(folder / "out" / "model.onnx").get_inputs()
     assert (given.name, given.type, given.shape[1:]) == ("features", "tensor(float)", [WIDTH])
 
@@ -123,7 +125,7 @@ def test_only_present_and_unsure_classes_are_kept(done, run):
     few = session(out).run(["probabilities"], {"features": XT})[0]
     whole = session(done[0] / "out" / "model.onnx").run(["probabilities"], {"features": XT})[0][:, [0, 2]]
     np.testing.assert_allclose(few, whole / whole.sum(axis=1, keepdims=True), atol=1e-5)
-    assert "2 classes that the run calls absent were taken out" in out.with_suffix(".md").read_text("utf-8")
+    assert "because the run calls them absent: 2 of its classes." in out.with_suffix(".md").read_text("utf-8")
 
 
 def test_no_present_class_is_a_sentence(run):

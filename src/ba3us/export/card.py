@@ -59,7 +59,7 @@ def written(facts: Facts) -> str:
         count=len(facts.classes),
         source=_place(run.spec.source),
         target=_place(run.spec.target),
-        pruned=f" {left_out} classes that the run calls absent were taken out." if left_out else "",
+        pruned=f" Taken out, because the run calls them absent: {left_out} of its classes." if left_out else "",
         source_rows=about.get("source_rows", "?"),
         target_rows=about.get("target_rows", "?"),
         method=prose(f"{entry.info.title} ({run.spec.method}): {entry.info.reference}"),

@@ -72,7 +72,7 @@ def export(
         "bytes": size,
         "input": {
             "name": served.input,
-            "type": str(served.example(1).dtype)[6:],
+            "type": str(served.dtype).removeprefix("torch."),
             "shape": ["n", *served.shape],
         },
         "classes": named,

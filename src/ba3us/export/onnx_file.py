@@ -32,7 +32,7 @@ def write(path: Path, served: Served, about: Mapping[str, str]) -> int:
         with _quiet():
             program = torch.onnx.export(
                 served,
-                (served.example(2),),
+                (torch.zeros(2, *served.shape, dtype=served.dtype),),
                 input_names=[served.input],
                 output_names=[PROBABILITIES, LOGITS],
                 dynamic_shapes=({0: torch.export.Dim("n")},),
@@ -45,6 +45,8 @@ def write(path: Path, served: Served, about: Mapping[str, str]) -> int:
             f"operations): choose another backbone or method."
         ) from error
     assert program is not None
+    # else every node carries the paths of the source files it came from
+    optional_import("onnx_ir.passes.common", "export").ClearMetadataAndDocStringPass()(program.model)
     program.model.metadata_props.update(about)
     weights = sum(tensor.nbytes for tensor in served.state_dict().values())
     program.save(path, external_data=weights > _LARGEST)

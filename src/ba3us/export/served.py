@@ -58,8 +58,7 @@ class Served(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """uint8 pixels [n, 3, size, size] or float32 arrays [n, …] → (probabilities, logits)."""
-        dtype = next(self.module.parameters()).dtype
-        samples = self.samples
+        dtype, samples = next(self.module.parameters()).dtype, self.samples
         if isinstance(samples, Images):
             x = crops.normalised(x.permute(0, 2, 3, 1), tuple(samples.mean), tuple(samples.std))
         if self.front is not None:
@@ -68,11 +67,10 @@ class Served(nn.Module):
         logits = logits if self.columns is None else logits[:, self.columns]
         return logits.softmax(dim=1).float(), logits.float()
 
-    def example(self, rows: int) -> Tensor:
-        """Random samples."""
-        if self.of_images:
-            return torch.randint(0, 256, (rows, *self.shape), dtype=torch.uint8)
-        return torch.randn(rows, *self.shape)
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of samples."""
+        return torch.uint8 if self.of_images else torch.float32
 
 
 def description(model: Model, classes: list[Any]) -> dict[str, str]:
