@@ -15,6 +15,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 RUN, IMAGES, MODEL = "tests/engine/test_run.py", "tests/engine/test_image_run.py", "tests/engine/test_model.py"
 SPEC, RULES = "tests/engine/test_spec.py", "tests/training/test_rules.py"
+EXPORT, EXPORT_IMAGES, TABLES = (
+    "tests/export/test_export_features.py", "tests/export/test_export_images.py", "tests/data/test_tables.py",
+)  # fmt: skip
 ESTIMATOR = "tests/test_estimator.py -k 'not scikit_learns_suite'"
 STUDY, LOCAL, DATABASE = (f"tests/bench/test_bench_{name}.py" for name in ("study", "local", "database"))
 
@@ -148,6 +151,21 @@ MUTANTS = [
     _mutant(
         "rules: sign of the entropy", RULES,
         "training/rules.py", "(scores.mean_entropy, -1)", "(scores.mean_entropy)",
+    ),
+    _mutant(
+        "export: the network, not the method's way to predict", EXPORT,
+        "export/served.py", "self.module.method.predict(self.module.network, x.to(dtype))",
+        "self.module.network(x.to(dtype))",
+    ),
+    _mutant("export: unsure classes are dropped", EXPORT, "export/exporting.py", '!= "no"', '== "yes"'),
+    _mutant("export: whatever differs is written", EXPORT, "export/onnx_file.py", "largest <= LIMIT", "True"),
+    _mutant(
+        "export: channels the other way round", EXPORT_IMAGES,
+        "export/served.py", "x.permute(0, 2, 3, 1)", "x.flip(1).permute(0, 2, 3, 1)",
+    ),
+    _mutant(
+        "tables: formulas are not marked", TABLES,
+        "data/tables.py", 'f"\'{cell}" if formula', "cell if formula",
     ),
     _mutant("rules: last is the first", RULES, "training/rules.py", "0.0, latest=True)", "0.0)"),
 ]  # fmt: skip

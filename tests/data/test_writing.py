@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ba3us.data.writing import check_new_file, check_new_folder, new_file, new_folder
+from ba3us.data.writing import check_new_file, check_new_folder, new_file, new_files, new_folder
 from ba3us.errors import UserError
 
 
@@ -28,12 +28,29 @@ def write_folder(path, error=None):
             raise error
 
 
+def write_files(path, error=None):
+    with new_files(path) as part:
+        part.write_text("new")
+        part.with_name("beside").write_text("new")
+        if error:
+            raise error
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_nothing_is_left_when_the_block_fails(tmp_path, error):
-    for write in (write_file, write_folder):
+    for write in (write_file, write_files, write_folder):
         with pytest.raises(error):
             write(tmp_path / "made", error)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_belong_together_come_one_after_the_other(tmp_path, monkeypatch):
+    moved, real = [], os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (moved.append(new.name), real(old, new)))
+    for _ in range(2):
+        write_files(tmp_path / "deep" / "a.onnx")
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["a.onnx", "beside"]
+    assert moved == ["beside", "a.onnx"] * 2
 
 
 def test_what_was_there_stays_when_the_block_fails(tmp_path):

@@ -18,8 +18,11 @@ def predict(
     data: Annotated[
         Path, typer.Argument(help="What the run is on: .npz or .npy, or a folder or list of images.")
     ],
-    csv: Annotated[
-        Path, typer.Option("--csv", "--out", help="Where to write: row or path, class, probability.")
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "--csv", help="Where to write row or path, class, probability: .csv or .parquet."
+        ),
     ],
     root: Annotated[Path | None, typer.Option(help="Where the paths of a list file start.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
@@ -28,8 +31,8 @@ def predict(
     """Predict more data with the model of a run."""
     from ba3us import engine
 
-    summary = engine.predict(run, data, csv, root=root, device=device, show=not json)
-    title = f"{summary['rows']} predictions in {summary['csv']}"
+    summary = engine.predict(run, data, out, root=root, device=device, show=not json)
+    title = f"{summary['rows']} predictions in {out}"
     table = Table("class", "rows", title=title, caption=caption(summary))
     for row in sorted(summary["predicted"], key=lambda row: -row["rows"]):
         table.add_row(str(row["class"]), str(row["rows"]))

@@ -23,7 +23,7 @@ _ORIENTATION = 0x0112  # the EXIF tag
 # The JPEG decoder may shrink an image to no less than this many times the wanted side. Estimated on 27 photos
 # of 1000 px, brought to smaller sides and back up: at 3.1 times, EfficientNet-Lite0's features keep a mean
 # cosine of 0.9995 (lowest 0.9977) to those of whole decoding; at 2 times 0.9975 (0.990).
-_DRAFT = 3
+DRAFT = 3
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -48,7 +48,7 @@ def decode(path: str | os.PathLike[str], side: int) -> np.ndarray:
     _check_file(path)
     try:
         with pil.open(path) as image:
-            image.draft(image.mode, (_DRAFT * side, _DRAFT * side))
+            image.draft(image.mode, (DRAFT * side, DRAFT * side))
             if image.width * image.height > MOST_PIXELS:
                 raise UnreadableError(f"{image.width}×{image.height} pixels are too many: shrink the image")
             turn = _turn(image)

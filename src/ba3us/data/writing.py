@@ -44,6 +44,21 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def new_files(path: Path) -> Iterator[Path]:
+    """As :func:`new_file`, in a temporary folder: what else is written into it comes along, before the file."""
+    path = path.absolute()
+    part = _beside(path, "part")
+    try:
+        with _failure_named(path):
+            part.mkdir(parents=True)
+            yield part / path.name
+            for file in sorted(part.iterdir(), key=lambda file: file.name == path.name):
+                os.replace(file, path.with_name(file.name))
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder to fill; when the block ends well, it takes its place, else it is removed."""
     path = path.absolute()

@@ -16,6 +16,7 @@ from ba3us.engine.auto import train_auto
 from ba3us.engine.estimate import deeper
 from ba3us.engine.model import Model
 from ba3us.engine.opening import Opened, OpenedImages
+from ba3us.engine.predictions import is_parquet, write_predictions
 from ba3us.engine.reference import with_verdict
 from ba3us.engine.run import Run
 from ba3us.engine.samples import Arrays
@@ -88,11 +89,15 @@ def predict(
     device: str | None = None,
     show: bool = False,
 ) -> dict[str, Any]:
-    """Predict more data of the run's kind with its model, into a CSV file; what ``ba3us predict`` does."""
+    """Predict more data of the run's kind with its model; what ``ba3us predict`` does.
+
+    `out` becomes a CSV file, or a Parquet file if it ends in ``.parquet``.
+    """
     run, data, out = Path(run), Path(data), Path(out)
     require(files.is_run(run), f"There is no run in {run}: give a folder that ba3us adapt wrote.")
     require(out.resolve() != data.resolve(), f"The output {out} is the data itself: choose another name.")
     check_new_file(out)
+    parquet = is_parquet(out)
     model, where = Model.load(run / files.MODEL), Spec(device=device)
     samples, skipped = model.blueprint.samples, {}
     if isinstance(samples, Arrays):
@@ -111,10 +116,10 @@ def predict(
         domain = samples.domain(opened.pixels, f"data of {data}", model.front, place, opening.gigabytes(where))
         paths, skipped = opened.pixels.images.paths, {"data": opened.skipped}
     with new_file(out) as part:
-        counts = files.write_predictions(part, model, domain, paths)
+        counts = write_predictions(part, model, domain, paths, parquet)
     return {
         "run": str(run),
-        "csv": str(out),
+        "parquet" if parquet else "csv": str(out),
         "rows": len(domain),
         "skipped": sum(map(len, skipped.values())),
         "skipped_file": files.write_skipped(out.with_suffix(".skipped.csv"), skipped),

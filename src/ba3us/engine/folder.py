@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import csv
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ba3us.data.images import Skipped
+from ba3us.data.tables import new_table, read_table
 from ba3us.data.writing import check_new_folder
-from ba3us.engine.model import Model
 from ba3us.engine.spec import FORMAT
 from ba3us.errors import UserError, require
 from ba3us.training import Evaluation
@@ -68,34 +68,45 @@ def remove_state(path: Path) -> None:
 # --- tables -------------------------------------------------------------------------------------------------
 
 
-def write_predictions(path: Path, model: Model, domain: Any, paths: list[str] | None) -> np.ndarray:
-    """One line per row, batch by batch; returns how many rows each class got."""
-    classes = model.blueprint.classes
-    counts = np.zeros(len(classes), dtype=np.int64)
-    row = 0
-    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        lines = csv.writer(file, lineterminator=os.linesep)
-        lines.writerow(["row" if paths is None else "path", "class", "probability"])
-        for _, logits in model.outputs(domain):
-            probability, label = logits.softmax(dim=1).max(dim=1)
-            best = label.numpy()
-            counts += np.bincount(best, minlength=len(classes))
-            for p, c in zip(probability.tolist(), best.tolist()):
-                lines.writerow([row if paths is None else paths[row], classes[c], f"{p:.6f}"])
-                row += 1
-    return counts
-
-
 def write_skipped(path: Path, skipped: dict[str, list[Skipped]]) -> str | None:
     """List what was left out of each domain; without any, an older list is taken away and None returned."""
     if not any(skipped.values()):
         path.unlink(missing_ok=True)
         return None
-    with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        rows = csv.writer(file, lineterminator=os.linesep)
-        rows.writerow(["domain", "path", "reason"])
-        rows.writerows((domain, item.path, item.reason) for domain, items in skipped.items() for item in items)
+    with new_table(path, ["domain", "path", "reason"]) as write:
+        for domain, items in skipped.items():
+            for item in items:
+                write([domain, item.path, item.reason])
     return str(path)
+
+
+def write_frame(path: Path, table: pd.DataFrame) -> None:
+    """A table whose texts a spreadsheet does not run."""
+    with new_table(path, table.columns) as write:
+        for row in table.itertuples(index=False, name=None):
+            write(row)
+
+
+def read_frame(path: Path, figures: Iterable[str]) -> pd.DataFrame:
+    """What :func:`write_frame` wrote; `figures` are columns of numbers."""
+    table = pd.DataFrame(read_table(path))
+    return table.assign(**{name: pd.to_numeric(table[name]) for name in figures})
+
+
+def read_presence(path: Path, classes: list[Any]) -> list[dict[str, str]]:
+    """What was written of the presence of these classes, in their order, as text."""
+    try:
+        rows = read_table(path)
+        right = [row["class"] for row in rows] == [str(c) for c in classes]
+        require(
+            right and all(row["present"] and row["share"] for row in rows),
+            f"The table {path} is not of this run: adapt again.",
+        )
+        return rows
+    except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"The table {path} can't be read ({type(error).__name__}): adapt again.") from error
 
 
 def write_evaluations(path: Path, evaluations: Iterable[Evaluation]) -> None:

@@ -68,10 +68,17 @@ class Model:
 
     def save(self, path: Path) -> None:
         """Write a safetensors file; the blueprint, and a digest of all of it, go into its header."""
-        state = self.state()
-        header = json.dumps({"format": FORMAT, "blueprint": self.blueprint.packed()})
+        state, header = self.state(), self._header()
         about = json.dumps({"header": header, "digest": _digest(header, state)})
         path.write_bytes(packed(state, {"ba3us": about}))
+
+    @property
+    def digest(self) -> str:
+        """32 digits that change with any weight and with the blueprint; a model's file holds them too."""
+        return _digest(self._header(), self.state())
+
+    def _header(self) -> str:
+        return json.dumps({"format": FORMAT, "blueprint": self.blueprint.packed()})
 
     @classmethod
     def load(cls, path: Path) -> Model:

@@ -15,10 +15,14 @@ from ba3us.data.images import Skipped
 from ba3us.data.writing import new_folder
 from ba3us.engine import folder as files
 from ba3us.engine.model import Model
+from ba3us.engine.predictions import write_predictions
 from ba3us.engine.spec import Spec
 from ba3us.errors import UserError, require
 from ba3us.selection.verdict import Verdict
 from ba3us.training import Evaluation
+
+_SHARES = ("share", "low", "high", "mean_probability")
+_FIGURES = ("kappa", "effective_classes", "seconds")
 
 
 @dataclass
@@ -98,12 +102,12 @@ class Run:
             self.history.to_csv(folder / files.HISTORY, index=False)
             self.model.save(folder / files.MODEL)
             files.write_evaluations(folder / files.EVALUATIONS, self.evaluations)
-            self.presence.to_csv(folder / files.PRESENCE, index=False)
+            files.write_frame(folder / files.PRESENCE, self.presence)
             if self.leaderboard is not None:
-                self.leaderboard.to_csv(folder / files.LEADERBOARD, index=False)
+                files.write_frame(folder / files.LEADERBOARD, self.leaderboard)
             files.write_skipped(folder / files.SKIPPED, self.skipped)
             if target is not None:
-                files.write_predictions(folder / files.PREDICTIONS, self.model, target, paths)
+                write_predictions(folder / files.PREDICTIONS, self.model, target, paths)
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
@@ -117,8 +121,8 @@ class Run:
             board = path / files.LEADERBOARD
             tables: dict[str, Any] = {
                 "history": pd.read_csv(path / files.HISTORY),
-                "presence": pd.read_csv(path / files.PRESENCE, keep_default_na=False),
-                "leaderboard": pd.read_csv(board, keep_default_na=False) if board.is_file() else None,
+                "presence": files.read_frame(path / files.PRESENCE, _SHARES),
+                "leaderboard": files.read_frame(board, _FIGURES) if board.is_file() else None,
                 "verdict": None if said is None else Verdict(**said),
                 "selected": int(about["selected"]["evaluation"]),
             }

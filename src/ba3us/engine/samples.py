@@ -120,4 +120,7 @@ class Images:
     ) -> Target:
         """More images, through what is frozen."""
         images = ImageTarget(pixels, self.size, self.mean, self.std, views=0, device=device, name=name)
-        return images if front is None else FrozenTarget(images, front, cache_gb=cache_gb)
+        if front is None:
+            return images
+        # all digits: what is rounded here could fall another way in an exported model
+        return FrozenTarget(images, front, cache_gb=cache_gb, activations="float32")

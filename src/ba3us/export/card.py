@@ -1,0 +1,151 @@
+"""The model card: what a file is, what it is not for, and how to use it, as Markdown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+import yaml
+
+from ba3us import __version__, methods
+from ba3us.data.writing import check_new_file
+from ba3us.engine import Run
+from ba3us.engine.samples import Images
+from ba3us.errors import require
+from ba3us.export.markdown import prose, table, verbatim
+from ba3us.export.served import Served
+
+_MARK = "<!-- model card of ba3us -->"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a card is made from."""
+
+    file: str
+    run: Run
+    served: Served
+    classes: list[Any]
+    presence: list[dict[str, str]]
+    opset: int
+    runtime: str
+    difference: float
+    checked: str
+
+
+def check_new_card(path: Path) -> None:
+    """Fail before the work if `path` can't be written, or is a page of somebody else's."""
+    check_new_file(path)
+    if path.exists():
+        with path.open(encoding="utf-8", errors="replace") as file:
+            ours = file.read(len(_MARK)) == _MARK
+        require(ours, f"The file {path} is no model card: name another place for the card with --card.")
+
+
+def written(facts: Facts) -> str:
+    """The card."""
+    run, about = facts.run, facts.run.about
+    entry = methods.get(run.spec.method)
+    samples = run.model.blueprint.samples
+    left_out = len(facts.presence) - len(facts.classes)
+    return _filled(
+        "card.md",
+        name=verbatim(facts.file),
+        kind="images" if facts.served.of_images else "feature vectors",
+        count=len(facts.classes),
+        source=_place(run.spec.source),
+        target=_place(run.spec.target),
+        pruned=f" Taken out, because the run calls them absent: {left_out} of its classes." if left_out else "",
+        source_rows=about.get("source_rows", "?"),
+        target_rows=about.get("target_rows", "?"),
+        method=prose(f"{entry.info.title} ({run.spec.method}): {entry.info.reference}"),
+        network=_network(samples),
+        settings=prose(about.get("settings", "unknown")),
+        updates=about.get("updates", "?"),
+        selection=_selection(run),
+        verdict=_verdict(about.get("verdict")),
+        options=yaml.safe_dump(run.spec.options, sort_keys=False).rstrip(),
+        interval=", low and high its interval" if "low" in facts.presence[0] else "",
+        presence=_presence(facts.presence),
+        usage=_usage(facts.served, facts.file, len(facts.classes)),
+        trained_with=prose(about.get("version", "?")),
+        version=__version__,
+        torch=torch.__version__.split("+")[0],
+        opset=facts.opset,
+        onnxruntime=facts.runtime,
+        checked=facts.checked,
+        difference=f"{facts.difference:.1e}",
+        digest=run.model.digest,
+        weights=f"the backbone {verbatim(samples.backbone)}"
+        if samples.backbone
+        else "the features' backbone, if any,",
+    )
+
+
+def _filled(template: str, **values: Any) -> str:
+    text = files("ba3us.export").joinpath(template).read_text(encoding="utf-8")
+    return Template(text).substitute(values)
+
+
+def _place(path: str | None) -> str:
+    """The last name of a path: what is above it says more of a machine than of the data."""
+    return "arrays" if path is None else verbatim(Path(path).name)
+
+
+def _network(samples: Any) -> str:
+    if isinstance(samples, Images):
+        trained = "nothing of it trained" if samples.train == "head" else f"trained: {verbatim(samples.train)}"
+        return f"{verbatim(samples.backbone)} at {samples.size} px, {trained}, with a new head"
+    made_by = (
+        f"a head on features of {verbatim(samples.backbone)}" if samples.backbone else "a head on features"
+    )
+    return verbatim(samples.network) if samples.network else made_by
+
+
+def _selection(run: Run) -> str:
+    chosen = run.about["selected"]
+    return (
+        f"Training saw no target label. Of {len(run.evaluations)} looks at the target, the one after update "
+        f"{chosen.get('step')} of the phase {verbatim(chosen.get('phase'))} was kept, by the rule "
+        f"{verbatim(chosen.get('rule'))}, which needs no labels either."
+    )
+
+
+def _verdict(verdict: Any) -> str:
+    if not isinstance(verdict, dict):
+        return "Whether adapting helped was not judged: this run has no verdict."
+    served = f" Served: {prose(verdict['served'])}." if verdict.get("served") else ""
+    reasons = verdict.get("reasons") or []
+    listed = "".join(f"\n- {prose(reason)}" for reason in reasons) if isinstance(reasons, list) else ""
+    return f"**Verdict: {prose(verdict.get('word', 'unknown'))}.**{served}" + (f"\n{listed}" if listed else "")
+
+
+def _presence(rows: list[dict[str, str]]) -> str:
+    """Present and unsure classes, the largest share first, and how many are absent."""
+    shown = sorted((row for row in rows if row["present"] != "no"), key=lambda row: -_number(row["share"]))
+    figures = [column for column in ("share", "low", "high") if column in rows[0]]
+    head = ["class", "present", *figures]
+    cells = [
+        [verbatim(row["class"]), prose(row["present"]), *(f"{_number(row[column]):.1%}" for column in figures)]
+        for row in shown
+    ]
+    absent = len(rows) - len(shown)
+    return f"{table(head, cells)}\n\n{absent} of {len(rows)} classes are absent."
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _usage(served: Served, file: str, count: int) -> str:
+    shape = ", ".join(map(str, served.shape))
+    side, size = (getattr(served.samples, name, None) for name in ("side", "size"))
+    text = _filled(f"use_{served.input}.md", file=repr(file), count=count, shape=shape, side=side, size=size)
+    return text.rstrip()
