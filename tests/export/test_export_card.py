@@ -140,6 +140,7 @@ def test_names_as_code(text, wanted):
 
 
 def test_sentences_are_not_markup():
+    assert html(f"- {prose('- x')}").count("<li>") == 1
     text = r"# a_b_ *c* <i>d</i> [e](f) `g` ~h~ & i@j \ "
     plain = html(f"x {prose(text)}")
     assert plain.count("<") == 2  # the paragraph's own

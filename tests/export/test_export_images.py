@@ -194,7 +194,7 @@ def test_real_photos_from_end_to_end(photos, tmp_path):
                 (tmp_path / domain / name / path.name).symlink_to(path)
     source, target = str(tmp_path / "amazon"), str(tmp_path / "webcam")
     options = {"steps": 3, "batch_size": 6, "bottleneck": 16, "discriminator_hidden": 16}
-    adapt(Spec(source=source, target=target, options=options, train="head"), tmp_path / "run")
+    adapt(Spec(source=source, target=target, options=options, train="head", threads=1), tmp_path / "run")
     assert export(tmp_path / "run", tmp_path / "m.onnx")["largest_difference"] < 1e-4
     predict(tmp_path / "run", target, tmp_path / "ours.csv")
     done = alone(script(), tmp_path, "m.onnx", target, "theirs.csv")

@@ -51,12 +51,9 @@ def export(
     done = Run.load(folder)
     classes = done.model.blueprint.classes
     presence = files.read_presence(folder / files.PRESENCE, classes)
-    kept = [number for number, row in enumerate(presence) if row["present"] != "no"]
-    require(
-        bool(kept) or not present_only, f"The run {folder} calls no class present: leave --present-only out."
-    )
-    served = Served(done.model, kept if present_only else None)
-    named = [classes[number] for number in kept] if present_only else classes
+    kept = _present(presence, folder) if present_only else None
+    served = Served(done.model, kept)
+    named = classes if kept is None else [classes[number] for number in kept]
     with new_files(out) as part, new_file(card) as page:
         say("Exporting", show)
         opset = onnx_file.write(part, served, description(done.model, named))
@@ -79,3 +76,10 @@ def export(
         "largest_difference": far,
         "checked_on": rows.origin,
     }
+
+
+def _present(presence: list[dict[str, str]], folder: Path) -> list[int]:
+    """The numbers of the classes that are not called absent."""
+    kept = [number for number, row in enumerate(presence) if row["present"] != "no"]
+    require(bool(kept), f"The run {folder} calls no class present: leave --present-only out.")
+    return kept

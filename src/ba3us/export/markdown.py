@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-_ACTIVE = re.compile(r"([\\`*_\[\]<>#|~&@])")
+_ACTIVE = re.compile(r"(^[-+=]|[\\`*_\[\]<>#|~&@])")
 
 
 def visible(text: object) -> str:

@@ -63,7 +63,7 @@ def difference(path: Path, served: Served, inputs: np.ndarray, logits: torch.Ten
         np.abs(session.run([PROBABILITIES], {served.input: inputs[:count]})[0] - probabilities[:count]).max()
         for count in (len(inputs), 1)
     ]
-    largest = float(max(far))
+    largest = float(np.max(far))
     require(
         largest <= LIMIT,  # false for NaN too
         f"The exported network gives probabilities that differ by {largest:.1e} from the run's, more than "
