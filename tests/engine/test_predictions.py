@@ -26,7 +26,8 @@ def data(tmp_path):
     np.savez(tmp_path / "t.npz", features=XT, paths=[f"-{i}.jpg" for i in range(len(XT))])
     np.save(tmp_path / "t.npy", XT)
     options = {"steps": 4, **FAST["options"]}
-    spec = Spec(source=str(tmp_path / "s.npz"), target=str(tmp_path / "t.npz"), options=options, threads=1)
+    paths = {"source": str(tmp_path / "s.npz"), "target": str(tmp_path / "t.npz")}
+    spec = Spec(**paths, method="ba3us", options=options, threads=1)
     adapt(spec, tmp_path / "run")
     return tmp_path
 

@@ -66,7 +66,7 @@ def run(toys, **fields):
     """A run in a folder of its own."""
     out = toys / "-".join(["run", fields["train"], fields.get("method", "ba3us")])
     paths = {"source": toys / "s", "target": toys / "t", "weights": toys / "w.safetensors"}
-    common = {"backbone": "test_resnet", "size": SIZE, "threads": 1, "options": SMALL}
+    common = {"method": "ba3us", "backbone": "test_resnet", "size": SIZE, "threads": 1, "options": SMALL}
     adapt(Spec(**{**{name: str(path) for name, path in paths.items()}, **common, **fields}), out)
     return out
 
@@ -194,7 +194,8 @@ def test_real_photos_from_end_to_end(photos, tmp_path):
                 (tmp_path / domain / name / path.name).symlink_to(path)
     source, target = str(tmp_path / "amazon"), str(tmp_path / "webcam")
     options = {"steps": 3, "batch_size": 6, "bottleneck": 16, "discriminator_hidden": 16}
-    adapt(Spec(source=source, target=target, options=options, train="head", threads=1), tmp_path / "run")
+    named = {"method": "ba3us", "options": options, "train": "head", "threads": 1}
+    adapt(Spec(source=source, target=target, **named), tmp_path / "run")
     assert export(tmp_path / "run", tmp_path / "m.onnx")["largest_difference"] < 1e-4
     predict(tmp_path / "run", target, tmp_path / "ours.csv")
     done = alone(script(), tmp_path, "m.onnx", target, "theirs.csv")

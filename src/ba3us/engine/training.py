@@ -131,7 +131,5 @@ def presence_table(run: Run, others: Sequence[Any] = (), doubt: float = 0.0) -> 
     classes = run.model.blueprint.classes
     table = presence(run.best.predictions, others, len(classes), doubt)
     table.insert(0, "class", pd.Series(classes, dtype=object))
-    means = run.best.mean_probabilities.astype(float)
-    return table.assign(mean_probability=means).round(
-        dict.fromkeys(("share", "low", "high", "mean_probability"), 6)
-    )
+    table.insert(4, "mean_probability", run.best.mean_probabilities.astype(float))
+    return table.round(dict.fromkeys(("share", "low", "high", "mean_probability"), 6))

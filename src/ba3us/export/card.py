@@ -67,7 +67,7 @@ def written(facts: Facts) -> str:
         settings=prose(about.get("settings", "unknown")),
         updates=about.get("updates", "?"),
         selection=_selection(run),
-        verdict=_verdict(about.get("verdict")),
+        verdict=_verdict(None if run.verdict is None else run.verdict.packed()),
         options=yaml.safe_dump(run.spec.options, sort_keys=False).rstrip(),
         interval=", low and high its interval" if "low" in facts.presence[0] else "",
         presence=_presence(facts.presence),
