@@ -92,6 +92,16 @@ def write_skipped(path: Path, skipped: dict[str, list[Skipped]]) -> str | None:
     return str(path)
 
 
+def read_skipped(path: Path) -> dict[str, list[Skipped]]:
+    """What :func:`write_skipped` wrote, if anything."""
+    found: dict[str, list[Skipped]] = {}
+    if path.is_file():
+        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+            for row in csv.DictReader(file):
+                found.setdefault(row["domain"], []).append(Skipped(row["path"], row["reason"]))
+    return found
+
+
 def write_presence(path: Path, presence: pd.DataFrame) -> None:
     """With words for yes and no."""
     words = presence.assign(present=np.where(presence["present"], "yes", "no"))

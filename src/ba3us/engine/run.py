@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,12 +16,12 @@ import yaml
 
 from ba3us import __version__, methods
 from ba3us.data import Target
-from ba3us.data.cache import open_images
 from ba3us.data.files import Origin, check_same_backbone
 from ba3us.data.images import Skipped
 from ba3us.data.writing import check_new_file, new_file, new_folder
 from ba3us.engine import folder as files
 from ba3us.engine import opening
+from ba3us.engine.again import images_seen
 from ba3us.engine.build import Blueprint
 from ba3us.engine.estimate import deeper
 from ba3us.engine.model import Model
@@ -100,7 +101,8 @@ class Run:
     def save(self, path: str | Path, target: Target | None = None, paths: list[str] | None = None) -> None:
         """Write a run directory, whole or not at all; with predictions for `target`, if it is given."""
         with new_folder(Path(path)) as folder:
-            (folder / files.SPEC).write_text(self.spec.written(**self.about), encoding="utf-8")
+            about = self.about | ({"notes": self.notes} if self.notes else {})
+            (folder / files.SPEC).write_text(self.spec.written(**about), encoding="utf-8")
             self.history.to_csv(folder / files.HISTORY, index=False)
             self.model.save(folder / files.MODEL)
             files.write_evaluations(folder / files.EVALUATIONS, self.evaluations)
@@ -127,6 +129,8 @@ class Run:
             history=history,
             evaluations=files.read_evaluations(path / files.EVALUATIONS),
             selected=selected,
+            notes=about.pop("notes", []),
+            skipped=files.read_skipped(path / files.SKIPPED),
             about=about,
         )
 
@@ -181,6 +185,7 @@ def train(
     best = result.evaluations[result.selected]
     about: dict[str, Any] = {
         "version": __version__,
+        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
         "settings": methods.get(spec.method).settings_note(config, spec.protocol, spec.task),
         "source_rows": opened.rows[0],
         "target_rows": opened.rows[1],
@@ -196,6 +201,7 @@ def train(
             "scores": {name: round(value, 6) for name, value in best.scores.items()},
         },
         "seconds": round(time.perf_counter() - start, 2),
+        "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"),
     }
     full = dataclasses.replace(
         spec,
@@ -270,11 +276,8 @@ def predict(
     else:
         require(is_images(data), f"{data} holds features, but {run} is a run on images: give images.")
         listed = opening.list_images(data, root)
-        opened = open_images(listed, samples.side, cache_gb=opening.gigabytes(where), progress=show)
-        place = opening.place(where)
-        model.module.to(place)
-        domain = samples.domain(opened.pixels, f"data of {data}", model.front, place, opening.gigabytes(where))
-        paths, skipped = opened.pixels.images.paths, {"data": opened.skipped}
+        domain, opened = images_seen(model, listed, where, f"data of {data}", show)
+        paths, skipped = opened.images.paths, {"data": opened.skipped}
     with new_file(out) as part:
         counts = files.write_predictions(part, model, domain, paths)
     return {
