@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ba3us.data.texts import read_texts
 from ba3us.engine import Run
 from ba3us.engine import folder as files
-from ba3us.errors import UserError, require
+from ba3us.errors import require
 from ba3us.selection import read_target_labels
 from ba3us.selection.labels import text_of
 
@@ -70,10 +71,4 @@ def listed(words: list[str]) -> str:
 
 
 def _table(path: Path) -> pd.DataFrame | None:
-    """A table of texts, as they were written; None if it is not there."""
-    if not path.is_file():
-        return None
-    try:
-        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors="surrogateescape")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} can't be read ({str(error).splitlines()[0]}): adapt again.") from error
+    return read_texts(path) if path.is_file() else None

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from ba3us.data.files import read_named_labels
 from ba3us.data.images import folder_names, lines_of, read_images
+from ba3us.data.texts import read_texts
 from ba3us.errors import UserError, did_you_mean, require
 
 
@@ -74,10 +74,7 @@ def _read(path: Path, paths: Sequence[str] | None) -> Named:
 
 
 def _table(path: Path) -> Named:
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors="surrogateescape")
-    except (OSError, ValueError) as error:
-        raise UserError(f"The labels {path} can't be read ({str(error).splitlines()[0]}).") from error
+    table = read_texts(path)
     columns = {str(name).strip().lower(): name for name in table}
     labels = next((columns[name] for name in ("class", "label") if name in columns), None)
     require(
