@@ -185,6 +185,15 @@ def test_class_weights_are_those_of_the_evaluations(folder, nasty):
     assert f"{first}\n{value} after {run.best.step:,} updates" in texts
 
 
+def test_the_kept_weights_are_those_of_the_selected_evaluation(run):
+    looks, chosen = Run.load(run).evaluations, Run.load(run).about["selected"]
+    assert chosen["evaluation"] != 0
+    tell(run, selected=chosen | {"evaluation": 0})
+    page = page_of(run)
+    assert f"kept are those after {looks[0].step} updates" in page.section("course")
+    assert page.table("Numbers of every evaluation")[1][0] == f"{looks[0].step} (kept)"
+
+
 def test_phases_follow_each_other(folder, tmp_path):
     run = make_run(folder, str(tmp_path / "phases"), warmup_steps=10)
     page, kept = page_of(run), Run.load(run)

@@ -8,9 +8,9 @@ import pytest
 from ba3us.errors import UserError
 from ba3us.selection import read_target_labels
 
-CLASSES = ["ant", "bee", "big cat"]
+CLASSES = ["ant", "asp", "bee", "big cat"]  # no row is an asp
 NAMES = ["bee", "ant", "bee", "big cat"]
-WANTED = [1, 0, 1, 2]
+WANTED = [2, 0, 2, 3]
 PATHS = ["new/a b.jpg", "new/b.jpg", "new/c.jpg", "new/d.jpg"]
 
 
@@ -40,7 +40,7 @@ def test_numbers_are_names_of_the_file_not_places_in_the_run(tmp_path):
 
 def test_whole_numbers_match_however_they_are_stored(tmp_path):
     np.save(tmp_path / "y.npy", np.array([7.0, 5.0, 7.0, 9.0]))
-    assert read(tmp_path / "y.npy", classes=[5, 7, 9]) == WANTED
+    assert read(tmp_path / "y.npy", classes=[5, 6, 7, 9]) == WANTED
     with pytest.raises(UserError, match="label '7' for row 0"):
         read(tmp_path / "y.npy")
 
@@ -57,22 +57,19 @@ def test_a_table_is_matched_by_path_by_row_or_by_order(tmp_path, column):
 
 def test_lists_have_paths_or_a_name_per_line(tmp_path):
     assert read(write(tmp_path / "a.txt", "\n".join(NAMES))) == WANTED
-    lines = [f"{path} {name}" for path, name in zip(PATHS, ["bee", "ant", "bee", "bee"])]
-    assert read(write(tmp_path / "b.txt", "\n".join(lines[::-1]))) == [1, 0, 1, 1]
+    lines = [f"{path} {name}" for path, name in zip(PATHS, NAMES)]  # with blanks in both
+    assert read(write(tmp_path / "b.txt", "\n".join(lines[::-1]))) == WANTED
     folders = ["bee/1.jpg", "ant/2.jpg", "bee/3.jpg"]
     numbered = write(tmp_path / "c.txt", "\n".join(f"{p} {n}" for p, n in zip(folders, (4, 2, 4))))
-    assert read(numbered, paths=folders, rows=3) == [
-        1,
-        0,
-        1,
-    ]  # the field's list files: folders name the numbers
+    # as in the field's list files: folders name the numbers
+    assert read(numbered, paths=folders, rows=3) == [2, 0, 2]
 
 
 def test_class_folders_are_labels(tmp_path):
     for path in ("ant/2.jpg", "bee/1.jpg", "bee/3.jpg"):
         (tmp_path / "new" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "new" / path).touch()
-    assert read(tmp_path / "new", paths=["bee/3.jpg", "ant/2.jpg"], rows=2) == [1, 0]
+    assert read(tmp_path / "new", paths=["bee/3.jpg", "ant/2.jpg"], rows=2) == [2, 0]
 
 
 @pytest.mark.parametrize(

@@ -88,16 +88,21 @@ def _table(path: Path) -> Named:
 def _list(path: Path, paths: Sequence[str] | None) -> Named:
     """``path label`` lines where the paths are the target's, else a class name per line."""
     lines, known = lines_of(path), set(paths or ())
-    pairs = [
-        (left.strip(), right) for left, _, right in (line.replace("\t", " ").rpartition(" ") for line in lines)
-    ]
-    if not any(left in known for left, _ in pairs):
+    pairs = [_split(line, known) for line in lines]
+    if not any(key in known for key, _ in pairs):
         return Named(lines)
-    keys, labels = [left for left, _ in pairs], [right for _, right in pairs]
+    keys, labels = [key for key, _ in pairs], [label for _, label in pairs]
     if all(label.isdecimal() for label in labels):
         names = folder_names(keys, np.array(labels, dtype=np.int64))
         labels = [names[int(label)] for label in labels]
     return Named(labels, keys)
+
+
+def _split(line: str, known: set[str]) -> tuple[str, str]:
+    """A path and the rest of its line, at the blank after a known path, else at the last one."""
+    blanks = [place for place, letter in enumerate(line) if letter in " \t"]
+    at = next((place for place in reversed(blanks) if line[:place].strip() in known), max(blanks, default=0))
+    return line[:at].strip(), line[at:].strip()
 
 
 def _in_order(found: Named, wanted: Sequence[str], path: Path) -> list[str]:
