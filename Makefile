@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # what needs no extra, and every layer that meets another package
-LOWEST_TESTS := tests/cli tests/engine tests/bench tests/paper tests/data tests/test_estimator.py \
+LOWEST_TESTS := tests/cli tests/engine tests/bench tests/paper tests/report tests/data tests/test_estimator.py \
 	tests/methods/test_contract.py $(wildcard tests/test_golden*.py) tests/test_extras.py
 
 .PHONY: demo test test-lowest lint bench mutants

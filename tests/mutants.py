@@ -19,6 +19,8 @@ EXPORT, EXPORT_IMAGES, TABLES = (
     "tests/export/test_export_features.py", "tests/export/test_export_images.py", "tests/data/test_tables.py",
 )  # fmt: skip
 ESTIMATOR = "tests/test_estimator.py -k 'not scikit_learns_suite'"
+PAGE, SVG, BENCH_PAGE = (f"tests/report/test_{name}.py" for name in ("run_page", "svg", "bench_report"))
+LABELS, BROWSER = "tests/selection/test_target_labels.py", "tests/report/test_page_in_browser.py"
 STUDY, LOCAL, DATABASE = (f"tests/bench/test_bench_{name}.py" for name in ("study", "local", "database"))
 
 
@@ -168,6 +170,58 @@ MUTANTS = [
         "data/tables.py", 'f"\'{cell}" if formula', "cell if formula",
     ),
     _mutant("rules: last is the first", RULES, "training/rules.py", "0.0, latest=True)", "0.0)"),
+    _mutant("report: names are not escaped", PAGE, "report/page.py", "autoescape=True", "autoescape=False"),
+    _mutant(
+        "report: names in drawings are not escaped", SVG,
+        "report/svg.py", "escape(part) for part in content", "Markup(part) for part in content",
+    ),
+    _mutant(
+        "report: anything may be loaded", PAGE,
+        "report/page.py", "\"default-src\": \"'none'\"", '"default-src": "*"',
+    ),
+    _mutant(
+        "report: weights of the last evaluation are called kept", PAGE,
+        "report/course.py", "float(at[run.selected])", "float(at[-1])",
+    ),
+    _mutant(
+        "report: phases lie on each other", PAGE,
+        "selection/scoring.py", 'looks["step"] + looks["phase"].map(ends.cumsum() - ends)', 'looks["step"]',
+    ),
+    _mutant(
+        "report: accuracy of the last evaluation", PAGE,
+        "report/run_page.py", "told.run.best.predictions == told.labels",
+        "told.run.evaluations[0].predictions == told.labels",
+    ),
+    _mutant("report: changed data is drawn", PAGE, "engine/again.py", "opened.rows == tuple(sizes)", "True"),
+    _mutant(
+        "report: labels by their place, not their name", LABELS,
+        "selection/labels.py", "array([number[name] for name in found]",
+        "array([sorted(set(found)).index(name) for name in found]",
+    ),
+    _mutant(
+        "report: labels in the order of their file", LABELS,
+        "selection/labels.py", "return [by_key[key] for key in wanted]", "return names[: len(wanted)]",
+    ),
+    _mutant(
+        "report: runs of several settings are averaged", BENCH_PAGE,
+        "report/stored.py", "in part.index if differ else ()", "in ()",
+    ),
+    _mutant(
+        "report: gains over the mean of source-only", BENCH_PAGE,
+        "bench/tables.py", "- beside.to_numpy()", "- beside.mean()",
+    ),
+    _mutant(
+        "report: a hidden line answers the pointer", BROWSER,
+        "report/page.js", "distance < nearest && seen(spot)", "distance < nearest",
+    ),
+    _mutant(
+        "report: a phone has to scroll sideways", BROWSER,
+        "report/page.css", ".table { overflow-x: auto;", ".table {",
+    ),
+    _mutant(
+        "report: focus is not shown", BROWSER,
+        "report/page.css", ":focus-visible { outline: 3px solid", ":focus-visible { outline: 0 solid",
+    ),
 ]  # fmt: skip
 
 

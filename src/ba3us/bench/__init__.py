@@ -3,7 +3,8 @@
 from ba3us.bench.database import Database
 from ba3us.bench.jobs import System
 from ba3us.bench.protocol import Protocol, read_protocol, shipped
-from ba3us.bench.study import Study, check, page, prepare, run, study_tables
+from ba3us.bench.study import Study, check, made_by, page, prepare, run, study_tables
+from ba3us.bench.tables import ranked
 from ba3us.bench.writers import WRITERS, chosen_format
 
 __all__ = [
@@ -14,8 +15,10 @@ __all__ = [
     "System",
     "check",
     "chosen_format",
+    "made_by",
     "page",
     "prepare",
+    "ranked",
     "read_protocol",
     "run",
     "shipped",

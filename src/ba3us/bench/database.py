@@ -142,6 +142,10 @@ class Database:
                 f"SELECT runs.*, {', '.join(figures)} FROM runs {' '.join(joins)}", self._connection
             )
 
+    def specs(self) -> dict[str, dict[str, Any]]:
+        """By key: everything that the result of a run depends on."""
+        return {key: json.loads(spec) for key, spec in self._rows("SELECT key, spec FROM kept")}
+
     def kept(self, key: str) -> Kept:
         """All of one finished run, with the labels of its target."""
         columns = (

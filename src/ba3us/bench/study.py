@@ -20,7 +20,7 @@ from ba3us.bench.execute import RULES, Outcome, execute
 from ba3us.bench.images import Sight, check_kind, sight, warm
 from ba3us.bench.jobs import Job, System, chosen_methods, jobs, labelled, narrowed, tuned_with_labels
 from ba3us.bench.protocol import Protocol, Subset, read_protocol
-from ba3us.bench.tables import Table, ranked, tables
+from ba3us.bench.tables import Table, tables
 from ba3us.bench.writers import markdown
 from ba3us.errors import did_you_mean, require
 from ba3us.progress import bar
@@ -150,20 +150,24 @@ def _record(database: Database, ended: Ended, labels: dict[str, Any], total: int
             progress.update(done, " ".join(filter(None, (job.label, job.task, job.variant, failed))))
 
 
-def study_tables(study: Study, rows: pd.DataFrame, sort: bool = False) -> list[Table]:
-    """The tables of a study that has been run; `sort`: best average first."""
+def study_tables(study: Study, rows: pd.DataFrame) -> list[Table]:
+    """The tables of a study that has been run."""
     protocol = study.protocol
-    rows = ranked(rows, protocol.selection[0]) if sort else rows
     return tables(rows, protocol.title, protocol.selection, protocol.paper, study.notes)
 
 
 def page(study: Study, made: Sequence[Table]) -> str:
     """A page of results in Markdown: how to get them again, then the tables."""
-    command = shlex.join(["ba3us", *sys.argv[1:]])
-    what = ", ".join(f"{name} {version}" for name, version in study.jobs[0].spec["versions"].items())
+    command, what = made_by(study)
+    return f"# {study.protocol.title}\n\n    {command}\n\n{what}.\n\n{markdown(made)}"
+
+
+def made_by(study: Study) -> tuple[str, str]:
+    """The command that was typed, and the versions (and commit) it was run with."""
+    what = [f"{name} {version}" for name, version in study.jobs[0].spec["versions"].items()]
     commit = _commit()
-    with_commit = f", commit {commit}" if commit else ""
-    return f"# {study.protocol.title}\n\n    {command}\n\n{what}{with_commit}.\n\n{markdown(made)}"
+    what += [f"commit {commit}"] if commit else []
+    return shlex.join(["ba3us", *sys.argv[1:]]), ", ".join(what)
 
 
 def _notes(protocol: Protocol, names: list[str], backbones: set[str | None], seen: Sight | None) -> list[str]:

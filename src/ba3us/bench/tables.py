@@ -88,8 +88,8 @@ def _overview(
 ) -> Table:
     rule = selection[0]
     columns: dict[str, list[Cell]] = {}
-    for each, values in _by_unit(fine, [LAST, *selection, ORACLE]).items():
-        average = 100 * _averages(rows, values)[0]
+    for each, values in by_unit(fine, [LAST, *selection, ORACLE]).items():
+        average = 100 * averages(rows, values)[0]
         plain = [("", False)] * len(average)
         marks = plain if each == ORACLE else zip(_marks(average), _near(values, average))
         columns[str(each)] = [Cell(_figure(v, 2), *mark) for v, mark in zip(average, marks)]
@@ -109,18 +109,16 @@ def _overview(
 
 def _costs(rows: pd.DataFrame, fine: pd.DataFrame, rule: str) -> dict[str, list[str]]:
     labels, by_label = _labels(rows), fine.groupby("label")
-    cost = (1000 * fine["cpu_seconds"] / fine["updates"].clip(lower=1)).groupby(fine["label"]).median()
-    cost = cost.reindex(labels)
+    cost = costs(fine).reindex(labels)
     table = {
         "updates": [_figure(v, 0) for v in by_label["updates"].max().reindex(labels)],
         "s/run": [_figure(v, 1) for v in by_label["seconds"].median().reindex(labels)],
         "ms/update": [_figure(v, 1) for v in cost],
     }
-    plain = fine[fine["method"] == BASELINE].drop_duplicates(_UNIT)
+    plain = _plain(fine)
     if len(plain):
         table["× source-only"] = [_figure(v, 1) for v in cost / cost[plain["label"].iloc[0]]]
-        beside = plain.set_index(_UNIT)[f"accuracy:{rule}"].reindex(pd.MultiIndex.from_frame(fine[_UNIT]))
-        below = (fine[f"accuracy:{rule}"] < beside.to_numpy() - 1e-9).groupby(fine["label"]).sum()
+        below = (gains(fine, rule) < -1e-9).groupby(fine["label"]).sum()
         runs = by_label.size()
         table["below"] = [f"{below.get(label, 0)} of {runs.get(label, 0)}" for label in labels]
     table["absent"] = [_figure(v, 1) for v in 100 * by_label[f"absent:{rule}"].mean().reindex(labels)]
@@ -132,19 +130,34 @@ def _costs(rows: pd.DataFrame, fine: pd.DataFrame, rule: str) -> dict[str, list[
     return table
 
 
+def costs(fine: pd.DataFrame) -> pd.Series:
+    """CPU time of an update in ms by label, the median over its runs."""
+    return (1000 * fine["cpu_seconds"] / fine["updates"].clip(lower=1)).groupby(fine["label"]).median()
+
+
+def gains(fine: pd.DataFrame, rule: str) -> pd.Series:
+    """By run: accuracy above that of source-only on the same task, target and seed; NaN without it."""
+    beside = _plain(fine).set_index(_UNIT)[f"accuracy:{rule}"].reindex(pd.MultiIndex.from_frame(fine[_UNIT]))
+    return fine[f"accuracy:{rule}"] - beside.to_numpy()
+
+
+def _plain(fine: pd.DataFrame) -> pd.DataFrame:
+    return fine[fine["method"] == BASELINE].drop_duplicates(_UNIT)
+
+
 def _by_task(
     rows: pd.DataFrame, fine: pd.DataFrame, title: str, rule: str, printed: str | None, said: list[str]
 ) -> Table:
     labels, tasks = _labels(rows), rows["task"].unique().tolist()
-    values = _by_unit(fine, [rule])[rule]
-    grouped = _over_variants(values).groupby(["task", "label"])
+    values = by_unit(fine, [rule])[rule]
+    grouped = over_variants(values).groupby(["task", "label"])
     means, spreads = 100 * grouped.mean(), 100 * grouped.std(ddof=0)
     columns: dict[str, list[Cell]] = {}
     for task in tasks:
         here = [(task, label) for label in labels]
         mean, spread = means.reindex(here), spreads.reindex(here)
         columns[task] = [Cell(_spread(m, s, 1), k) for m, s, k in zip(mean, spread, _marks(mean))]
-    average, spread = (100 * figure for figure in _averages(rows, values))
+    average, spread = (100 * figure for figure in averages(rows, values))
     figures = zip(average, spread, _marks(average), _near(values, average))
     columns[paper.AVERAGE] = [Cell(_spread(m, s, 2), k, n) for m, s, k, n in figures]
     theirs = paper.printed(printed)
@@ -161,19 +174,20 @@ def _by_task(
     return Table(title, ["method", *columns], cells, how + said)
 
 
-def _by_unit(fine: pd.DataFrame, rules: list[str]) -> pd.DataFrame:
+def by_unit(fine: pd.DataFrame, rules: list[str]) -> pd.DataFrame:
     """Accuracies by label, task, variant and seed; a column per rule."""
     found = fine.groupby(["label", *_UNIT])[[f"accuracy:{rule}" for rule in rules]].mean()
     return found.set_axis(rules, axis=1)
 
 
-def _over_variants(values: pd.Series) -> pd.Series:
+def over_variants(values: pd.Series) -> pd.Series:
+    """Means over a task's targets, by label, task and seed."""
     return values.groupby(["label", "task", "seed"]).mean()
 
 
-def _averages(rows: pd.DataFrame, values: pd.Series) -> tuple[pd.Series, pd.Series]:
+def averages(rows: pd.DataFrame, values: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Mean over tasks and its spread over seeds, by label; NaN where a task has no finished run."""
-    labels, tasks, values = _labels(rows), rows["task"].nunique(), _over_variants(values)
+    labels, tasks, values = _labels(rows), rows["task"].nunique(), over_variants(values)
     by_task = values.groupby(["label", "task"]).mean().groupby("label")
     mean = by_task.mean().where(by_task.size() == tasks).reindex(labels)
     by_seed = values.groupby(["label", "seed"])

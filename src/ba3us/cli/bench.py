@@ -102,6 +102,7 @@ def bench(
     page: Annotated[
         Path | None, typer.Option(help="Write a page with command, versions and tables (.md).")
     ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with tables and drawings (.html).")] = None,
     json: Json = False,
 ) -> None:
     """Run methods × tasks × seeds of a protocol; tables of accuracy by selection rule, cost and mistakes."""
@@ -119,6 +120,10 @@ def bench(
     for file in (write, page):
         if file is not None:
             check_new_file(file)
+    if report is not None:
+        from ba3us.report.page import check_page
+
+        check_page(report)
     study = benches.prepare(
         protocol,
         root,
@@ -133,12 +138,17 @@ def bench(
         anyway=anyway,
     )
     rows = benches.run(study, out, workers, retry_failed, not json, address=chosen_address(engine, address))
-    made = benches.study_tables(study, rows, sort)
+    ordered = benches.ranked(rows, study.protocol.selection[0]) if sort else rows
+    made = benches.study_tables(study, ordered)
     text = benches.WRITERS[form](made)
     for file, content in ((write, text), (page, benches.page(study, made))):
         if file is not None:
             with new_file(file) as part:
                 part.write_text(content, encoding="utf-8")
+    if report is not None:
+        from ba3us.report import write_bench_page
+
+        write_bench_page(study, ordered, made, report)
     if json:
         show(jsonlib.loads(rows.to_json(orient="records")), json)
     elif write is None:

@@ -109,6 +109,20 @@ def read_labels(path: str | Path) -> np.ndarray:
     return labels
 
 
+def read_named_labels(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
+    """Labels alone, by name where there are names, and the paths of their rows if those are there.
+
+    From a ``.npy`` file of labels or a ``.npz`` file with ``labels`` (and perhaps ``class_names``, ``paths``).
+    """
+    path = Path(path)
+    if path.suffix == ".npy":
+        return as_text(read_labels(path), path), None
+    with _damage_named(path):
+        found = _read_npz(path, "labels")
+    _check(found, path)
+    return found.named_labels(path), found.paths
+
+
 def write_features(path: str | Path, content: FeatureSet) -> None:
     """Write a ``.npz`` file at once or not at all."""
     path = Path(path)
@@ -134,11 +148,12 @@ def check_writable(path: str | Path) -> None:
     check_new_file(path)
 
 
-def _read_npz(path: Path) -> FeatureSet:
+def _read_npz(path: Path, needed: str = "features") -> FeatureSet:
+    """All of a file or, where only labels are `needed`, all but its features."""
     with np.load(path, allow_pickle=False) as file:
         require(
-            "features" in file.files,
-            f"{path} has no array 'features' (it has: {', '.join(file.files) or 'none'}): "
+            needed in file.files,
+            f"{path} has no array {needed!r} (it has: {', '.join(file.files) or 'none'}): "
             f"save one under that name.",
         )
 
@@ -156,7 +171,7 @@ def _read_npz(path: Path) -> FeatureSet:
 
         labels, names = optional("labels"), texts("class_names")
         return FeatureSet(
-            file["features"],
+            file["features"] if needed == "features" else np.zeros((np.size(file[needed]), 1)),
             labels=labels if labels is None or names is None else _whole_numbers(labels, path),
             class_names=names,
             paths=texts("paths"),

@@ -100,7 +100,7 @@ def read_images(
 
 def read_class_names(path: str | Path) -> list[str]:
     """Class names, one per line, in the order of the labels."""
-    names = _lines(Path(path))
+    names = lines_of(Path(path))
     require(bool(names), f"The file {path} holds no class names: write one per line.")
     return names
 
@@ -159,7 +159,7 @@ def _read_list(path: Path, root: Path, labelled: bool | None, class_names: Seque
     require(
         root.is_dir(), f"The root {root} is not a folder: give the one that the paths of {path} start from."
     )
-    lines = _lines(path)
+    lines = lines_of(path)
     if labelled is False:
         return ImageList(root, _found([_split(line)[0] for line in lines], root, path))
     rows = [_split(line) for line in lines]
@@ -179,7 +179,7 @@ def _read_list(path: Path, root: Path, labelled: bool | None, class_names: Seque
     names = _found([name for name, _ in rows], root, path)
     labels = np.array([label for _, label in rows], dtype=np.int64)
     if class_names is None:
-        return ImageList(root, names, labels, _folder_names(names, labels))
+        return ImageList(root, names, labels, folder_names(names, labels))
     require(
         len(class_names) > labels.max(),
         f"{path} has labels up to {labels.max()} but {len(class_names)} class names: give one name per label.",
@@ -187,7 +187,8 @@ def _read_list(path: Path, root: Path, labelled: bool | None, class_names: Seque
     return ImageList(root, names, labels, list(class_names))
 
 
-def _lines(path: Path) -> list[str]:
+def lines_of(path: Path) -> list[str]:
+    """The lines of a list file that are not empty."""
     try:
         text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     except OSError as error:
@@ -212,7 +213,7 @@ def _found(names: list[str], root: Path, path: Path) -> list[str]:
     return names
 
 
-def _folder_names(names: list[str], labels: np.ndarray) -> list[str]:
+def folder_names(names: Sequence[str], labels: np.ndarray) -> list[str]:
     """Names by label: the folder, if every label has one folder name of its own; else the label as text."""
     folders = defaultdict(set)
     for name, label in zip(names, labels.tolist()):

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ba3us.data import Target
-from ba3us.data.cache import open_images
 from ba3us.data.files import Origin, check_same_backbone
 from ba3us.data.writing import check_new_file, new_file
 from ba3us.engine import folder as files
 from ba3us.engine import opening
+from ba3us.engine.again import images_seen
 from ba3us.engine.auto import train_auto
 from ba3us.engine.estimate import deeper
 from ba3us.engine.model import Model
@@ -110,11 +110,8 @@ def predict(
     else:
         require(is_images(data), f"{data} holds features, but {run} is a run on images: give images.")
         listed = opening.list_images(data, root)
-        opened = open_images(listed, samples.side, cache_gb=opening.gigabytes(where), progress=show)
-        place = opening.place(where)
-        model.module.to(place)
-        domain = samples.domain(opened.pixels, f"data of {data}", model.front, place, opening.gigabytes(where))
-        paths, skipped = opened.pixels.images.paths, {"data": opened.skipped}
+        domain, opened = images_seen(model, listed, where, f"data of {data}", show)
+        paths, skipped = opened.images.paths, {"data": opened.skipped}
     with new_file(out) as part:
         counts = write_predictions(part, model, domain, paths, parquet)
     return {

@@ -80,6 +80,14 @@ def write_skipped(path: Path, skipped: dict[str, list[Skipped]]) -> str | None:
     return str(path)
 
 
+def read_skipped(path: Path) -> dict[str, list[Skipped]]:
+    """What :func:`write_skipped` wrote, if anything."""
+    found: dict[str, list[Skipped]] = {}
+    for row in read_table(path) if path.is_file() else ():
+        found.setdefault(row["domain"], []).append(Skipped(row["path"], row["reason"]))
+    return found
+
+
 def write_frame(path: Path, table: pd.DataFrame) -> None:
     """A table whose texts a spreadsheet does not run."""
     with new_table(path, table.columns) as write:

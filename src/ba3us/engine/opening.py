@@ -208,7 +208,7 @@ def _features(spec: Spec) -> OpenedArrays:
 
 def _images(spec: Spec, show: bool) -> OpenedImages:
     check_auto(spec)
-    listed = _list_source(Path(str(spec.source)), spec)
+    listed = list_source(Path(str(spec.source)), spec)
     unlabelled = list_images(str(spec.target), spec.root)
     backbone, samples = seen_with(spec)
     how: dict[str, Any] = {"cache_gb": gigabytes(spec), "workers": spec.workers, "progress": show}
@@ -234,7 +234,7 @@ def list_images(path: str | Path, root: str | Path | None) -> ImageList:
     return read_images(path, root=_root_for(Path(path), root), labelled=False)
 
 
-def _list_source(path: Path, spec: Spec) -> ImageList:
+def list_source(path: Path, spec: Spec) -> ImageList:
     """The labelled images of a folder of class folders or a list file; there must be two classes."""
     names = None if spec.classes is None else read_class_names(spec.classes)
     images = read_images(path, root=_root_for(path, spec.root), labelled=True, class_names=names)
@@ -250,13 +250,18 @@ def _readable_classes(listed: ImageList, readable: ImageList) -> tuple[np.ndarra
     assert readable.labels is not None
     kept, labels = np.unique(readable.labels, return_inverse=True)
     _check_classes(listed.root, len(kept))
-    names = [os.fsencode(name).decode("utf-8", "replace") for name in listed.class_names]
+    names = class_texts(listed.class_names)
     lost = sorted(set(listed.labels.tolist()) - set(kept.tolist()))
     reasons = [Skipped(names[label], "a class none of whose images can be read") for label in lost]
     classes = [names[label] for label in kept]
     twice = [name for name in classes if classes.count(name) > 1]
     require(not twice, f"{listed.root} has two classes called {twice[:1]}: give each its own name.")
     return labels, classes, reasons
+
+
+def class_texts(names: list[str]) -> list[str]:
+    """Names of folders as text, also where their bytes are none."""
+    return [os.fsencode(name).decode("utf-8", "replace") for name in names]
 
 
 def _alike(classes: list[str]) -> list[str]:

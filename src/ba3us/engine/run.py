@@ -97,8 +97,9 @@ class Run:
     def save(self, path: str | Path, target: Target | None = None, paths: list[str] | None = None) -> None:
         """Write a run directory, whole or not at all; with predictions for `target`, if it is given."""
         with new_folder(Path(path)) as folder:
-            verdict = {} if self.verdict is None else {"verdict": self.verdict.packed()}
-            (folder / files.SPEC).write_text(self.spec.written(**self.about, **verdict), encoding="utf-8")
+            about = self.about | ({"notes": self.notes} if self.notes else {})
+            about |= {} if self.verdict is None else {"verdict": self.verdict.packed()}
+            (folder / files.SPEC).write_text(self.spec.written(**about), encoding="utf-8")
             self.history.to_csv(folder / files.HISTORY, index=False)
             self.model.save(folder / files.MODEL)
             files.write_evaluations(folder / files.EVALUATIONS, self.evaluations)
@@ -132,6 +133,8 @@ class Run:
             spec=spec,
             model=Model.load(path / files.MODEL),
             evaluations=files.read_evaluations(path / files.EVALUATIONS),
+            notes=about.pop("notes", []),
+            skipped=files.read_skipped(path / files.SKIPPED),
             about=about,
             **tables,
         )

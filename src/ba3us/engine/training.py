@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,6 +86,7 @@ def train_one(
     best = result.evaluations[result.selected]
     about: dict[str, Any] = {
         "version": __version__,
+        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
         "settings": methods.get(spec.method).settings_note(config, spec.protocol, spec.task),
         "source_rows": opened.rows[0],
         "target_rows": opened.rows[1],
@@ -100,6 +102,7 @@ def train_one(
             "scores": {name: round(value, 6) for name, value in best.scores.items()},
         },
         "seconds": round(time.perf_counter() - start, 2),
+        "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"),
     }
     full = dataclasses.replace(
         spec,

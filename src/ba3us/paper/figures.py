@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from ba3us.engine.again import evenly
 from ba3us.errors import optional_import, require
 from ba3us.paper import style
 
@@ -171,7 +172,7 @@ def joint_tsne(source: Any, target: Any, source_labels: Any, target_labels: Any,
 
     At most :data:`MOST_POINTS` in all: up to half of them from each domain, evenly spaced over its rows.
     """
-    kept = [_evenly(len(rows), MOST_POINTS // 2) for rows in (source, target)]
+    kept = [evenly(len(rows), MOST_POINTS // 2) for rows in (source, target)]
     xy = tsne(np.concatenate([np.asarray(source)[kept[0]], np.asarray(target)[kept[1]]]), seed)
     labels = np.concatenate([np.asarray(source_labels)[kept[0]], np.asarray(target_labels)[kept[1]]])
     domain = np.repeat(["source", "target"], [len(k) for k in kept])
@@ -200,10 +201,6 @@ def _summed(table: pd.DataFrame, systems: list[str]) -> pd.DataFrame:
         [{"class": f"{(~kept).sum()} others, sum", "true": False, **table[~kept][systems].sum()}]
     )
     return pd.concat([table[kept], rest], ignore_index=True)
-
-
-def _evenly(rows: int, most: int) -> np.ndarray:
-    return np.arange(rows) if rows <= most else np.linspace(0, rows - 1, most).round().astype(int)
 
 
 def _point_colours(points: pd.DataFrame, by: str) -> pd.Series:

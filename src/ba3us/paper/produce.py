@@ -13,7 +13,7 @@ import pandas as pd
 
 from ba3us import bench
 from ba3us.bench import paper as printed
-from ba3us.bench.database import Database, Kept
+from ba3us.bench.database import Database
 from ba3us.bench.execute import opened_job
 from ba3us.bench.jobs import listed
 from ba3us.bench.tables import Cell, Table
@@ -24,6 +24,7 @@ from ba3us.engine.model import Model
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.paper import drawings, figures
 from ba3us.paper.plans import PLANS, Part, Plan, Row, plan
+from ba3us.selection import updates_before
 
 DRAWN: dict[str, Callable[[Path], list[Path]]] = {
     "figure1": drawings.framework,
@@ -207,17 +208,15 @@ def _curves(ready: Ready, database: Database) -> pd.DataFrame:
     parts = []
     for row in _fine(ready).itertuples():
         kept = database.kept(str(row.key))
-        named = {"task": row.task, "method": row.label, "seed": row.seed, "updates": _updates(kept)}
+        named = {
+            "task": row.task,
+            "method": row.label,
+            "seed": row.seed,
+            "updates": updates_before(kept.evaluations),
+        }
         found = pd.DataFrame(named | {"accuracy": 100 * (kept.predictions == kept.labels).mean(axis=1)})
         parts.append(found.assign(selected=found.index == kept.selected[ready.rule]))
     return pd.concat(parts, ignore_index=True)
-
-
-def _updates(kept: Kept) -> pd.Series:
-    """Updates before each evaluation, over all phases."""
-    looks = kept.evaluations
-    ends = looks.groupby("phase", sort=False)["step"].max()
-    return looks["step"] + looks["phase"].map(ends.cumsum() - ends)
 
 
 def _fine(ready: Ready) -> pd.DataFrame:

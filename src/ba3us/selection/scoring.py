@@ -44,6 +44,12 @@ def accuracies(evaluations: Sequence[Evaluation], labels: Any) -> pd.DataFrame:
     )
 
 
+def updates_before(looks: pd.DataFrame) -> pd.Series:
+    """Updates before each evaluation, over all phases; `looks` has the columns phase and step."""
+    ends = looks.groupby("phase", sort=False)["step"].max()
+    return looks["step"] + looks["phase"].map(ends.cumsum() - ends)
+
+
 def selected_accuracy(result: Kept, labels: Any) -> float:
     """Accuracy at the evaluation that the run's rule chose, without labels."""
     return float(accuracies(result.evaluations, labels)["accuracy"].iloc[result.selected])

@@ -1,0 +1,113 @@
+"""The page of a run: the verdict first, then classes, course, features, images and the spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ba3us import methods
+from ba3us.progress import moment
+from ba3us.report.about import about_section
+from ba3us.report.classes import presence_section
+from ba3us.report.course import course_section
+from ba3us.report.features import features_section
+from ba3us.report.leaderboard import leaderboard_section
+from ba3us.report.page import check_page, write_page
+from ba3us.report.parts import Page, Verdict
+from ba3us.report.pictures import pictures_section
+from ba3us.report.told import Told, counted, percent, read_run
+from ba3us.report.truth import truth_section
+
+_ANSWERS = {
+    "helped": ("good", "Adapting helped."),
+    "no evidence": ("unknown", "There is no evidence that adapting helped."),
+    "harmed": ("bad", "Adapting did harm."),
+}
+_SERVED = {
+    "adapted": "The predictions are the adapted model's.",
+    "source-only": "The predictions are source-only's, the model that was not adapted.",
+}
+
+
+def write_run_page(
+    run_dir: str | Path, labels: str | Path | None = None, out: str | Path | None = None, show: bool = False
+) -> Path:
+    """Write a page of a run that opens without any other file or network; returns where it is.
+
+    Parameters
+    ----------
+    run_dir : path
+        A folder that ``ba3us adapt`` wrote.
+    labels : path, optional
+        Labels of the target, for accuracy: see :func:`ba3us.selection.read_target_labels`.
+    out : path, optional
+        By default ``report.html`` in the run directory.
+    show : bool
+        Say on the standard error what takes long.
+    """
+    folder = Path(run_dir)
+    page = Path(out) if out is not None else folder / "report.html"
+    told = read_run(folder, None if labels is None else Path(labels))
+    check_page(page)
+    with moment("Drawing the report", show):
+        write_page(run_page(told), page)
+    return page
+
+
+def run_page(told: Told) -> Page:
+    """All that is known of a run."""
+    made = [
+        presence_section(told),
+        truth_section(told),
+        leaderboard_section(told),
+        course_section(told),
+        features_section(told),
+        pictures_section(told),
+        about_section(told),
+    ]
+    spec, about = told.run.spec, told.run.about
+    ends = [
+        Path(path).stem if path else name for path, name in ((spec.source, "arrays"), (spec.target, "arrays"))
+    ]
+    return Page(
+        title=" → ".join(ends),
+        subtitle=" · ".join(
+            [
+                methods.get(spec.method).info.title,
+                f"{counted(about['source_rows'], 'labelled row')}, {about['target_rows']:,} without labels",
+                counted(about["updates"], "update"),
+                f"{about['seconds']:,.0f} seconds",
+            ]
+        ),
+        lead=[verdict(told)],
+        sections=[section for section in made if section is not None],
+        footer=f"Made by ba3us {about['version']} from the run {told.folder.absolute().name}. "
+        "Everything is in this one file; it loads nothing.",
+    )
+
+
+def verdict(told: Told) -> Verdict:
+    """Whether adapting helped, as the run says; and the accuracy, if there are labels."""
+    given, figures = told.run.verdict, _accuracy(told)
+    if given is None or given.word not in _ANSWERS:
+        return Verdict(
+            "unknown",
+            "Whether adapting helped is not known.",
+            ["This run was not compared with source-only, the model that is not adapted."],
+            figures,
+        )
+    tone, sentence = _ANSWERS[given.word]
+    served = _SERVED.get(given.served, "")
+    figures += [(str(name).replace("_", " "), _figure(value)) for name, value in given.figures.items()]
+    return Verdict(tone, f"{sentence} {served}".strip(), [str(reason) for reason in given.reasons], figures)
+
+
+def _accuracy(told: Told) -> list[tuple[str, str]]:
+    if told.labels is None:
+        return []
+    hits = told.run.best.predictions == told.labels
+    return [("accuracy, by the labels given", f"{percent(hits.mean())} ({hits.sum():,} of {len(hits):,})")]
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
