@@ -19,7 +19,10 @@ def run(tmp_path_factory):
     np.savez(folder / "s.npz", features=X, labels=np.searchsorted(NAMES, Y), class_names=NAMES)
     np.savez(folder / "t.npz", features=XT)
     spec = Spec(
-        source=str(folder / "s.npz"), target=str(folder / "t.npz"), options=FAST["options"] | {"steps": 20}
+        source=str(folder / "s.npz"),
+        target=str(folder / "t.npz"),
+        method="ba3us",
+        options=FAST["options"] | {"steps": 20},
     )
     adapt(spec, folder / "run")
     return Run.load(folder / "run")

@@ -60,7 +60,7 @@ def test_a_card_says_where_the_model_is_from(made):
     for said in (
         "# `model.onnx`", "feature vectors with 4 classes", "| source | `s.npz`, 80 rows with labels |",
         "| target | `new.npz`, 40 rows without labels |", "BA³US (ba3us): Liang et al.", "ours (defaults) with",
-        "Training saw no target label", "by the rule `entropy`", "this run has no verdict", "Unknown classes",
+        "Training saw no target label", "by the rule `entropy`", "**Verdict:", "Unknown classes",
         "Another camera", "not calibrated", "float32 [n, 6]", "MIT licence", "on 8 rows of the target",
     ):  # fmt: skip
         assert said in card, said
@@ -83,7 +83,7 @@ def test_verdict_and_intervals_where_a_run_has_them(tmp_path):
     reasons = ["Target entropy fell from 1.2 to 0.3.", "The class <b>ant</b> | *took* it."]
     change(
         run,
-        {"word": "no evidence", "served": "source-only", "reasons": reasons},
+        {"word": "no evidence", "served": "source-only", "reasons": reasons, "figures": {}},
         present=["yes", "unsure", "no", "no"],
         share=["0.5", "0.25", "0.2", "0.05"],
         low=["0.4", "0.1", "0", "0"],

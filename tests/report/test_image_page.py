@@ -45,6 +45,7 @@ def folder(tmp_path_factory):
     spec = Spec(
         source=str(folder / "s"),
         target=str(folder / "t"),
+        method="ba3us",
         options=OPTIONS,
         backbone="test_resnet",
         weights=str(folder / "w.safetensors"),

@@ -11,6 +11,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from report_toys import NASTY, PATHS, Taken, make_run, taken, tell, write_data
 
 from arrays_toys import FAST, clouds
@@ -99,7 +100,11 @@ def test_a_page_is_the_same_when_it_is_made_again(run):
 
 
 def test_without_a_verdict_it_says_that_nothing_was_compared(folder):
-    page = page_of(folder / "run", out=folder / "plain.html")
+    shutil.copytree(folder / "run", folder / "silent")
+    content = yaml.safe_load((folder / "silent" / "spec.yaml").read_text("utf-8"))
+    del content["about"]["verdict"]
+    (folder / "silent" / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+    page = page_of(folder / "silent", out=folder / "plain.html")
     assert "not known" in page.texts("p", "answer")[0]
     assert "not compared with source-only" in page.texts("p", "reason")[0]
     assert not any(a["id"] in ("accuracy", "leaderboard") for a, _ in page.all("section"))
@@ -254,7 +259,7 @@ def test_data_that_is_no_longer_there_leaves_only_that_part_out(folder, tmp_path
 
 def test_a_run_on_arrays_says_that_it_has_no_files(tmp_path):
     x, y, xt, _ = clouds()
-    PartialAdapter(**FAST).fit(x, y, xt).run_.save(tmp_path / "run")
+    PartialAdapter("ba3us", **FAST).fit(x, y, xt).run_.save(tmp_path / "run")
     page = page_of(tmp_path / "run")
     assert "given arrays" in page.section("features") and page.texts("h1") == ["arrays → arrays"]
     assert "--config" not in page.section("run")  # nothing to repeat it from

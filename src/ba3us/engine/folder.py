@@ -96,9 +96,9 @@ def write_frame(path: Path, table: pd.DataFrame) -> None:
 
 
 def read_frame(path: Path, figures: Iterable[str]) -> pd.DataFrame:
-    """What :func:`write_frame` wrote; `figures` are columns of numbers."""
-    table = pd.DataFrame(read_table(path))
-    return table.assign(**{name: pd.to_numeric(table[name]) for name in figures})
+    """What :func:`write_frame` wrote; `figures` are columns of numbers, if they are there."""
+    table = pd.DataFrame(read_table(path), dtype=object)
+    return table.assign(**{name: pd.to_numeric(table[name]) for name in figures if name in table})
 
 
 def read_presence(path: Path, classes: list[Any]) -> list[dict[str, str]]:

@@ -118,13 +118,12 @@ class Run:
         spec = Spec.read(path / files.SPEC)
         about = yaml.safe_load((path / files.SPEC).read_text(encoding="utf-8")).get("about", {})
         try:
-            said = about.pop("verdict", None)
             board = path / files.LEADERBOARD
             tables: dict[str, Any] = {
                 "history": pd.read_csv(path / files.HISTORY),
                 "presence": files.read_frame(path / files.PRESENCE, _SHARES),
                 "leaderboard": files.read_frame(board, _FIGURES) if board.is_file() else None,
-                "verdict": None if said is None else Verdict(**said),
+                "verdict": Verdict.unpacked(about.pop("verdict", None)),
                 "selected": int(about["selected"]["evaluation"]),
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

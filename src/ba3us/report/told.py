@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ba3us.data.texts import read_texts
+from ba3us.data.tables import read_table
 from ba3us.engine import Run
 from ba3us.engine import folder as files
 from ba3us.errors import require
@@ -71,4 +71,4 @@ def listed(words: list[str]) -> str:
 
 
 def _table(path: Path) -> pd.DataFrame | None:
-    return read_texts(path) if path.is_file() else None
+    return pd.DataFrame(read_table(path), dtype=object) if path.is_file() else None

@@ -7,7 +7,7 @@ on half of the variants of docs/trust.md, and tried on the other half once.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,13 @@ class Verdict:
     served: str
     reasons: list[str]
     figures: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def unpacked(cls, said: Any) -> Verdict | None:
+        """From what :meth:`packed` gave; None if it is of another form."""
+        if not isinstance(said, dict) or said.keys() != {f.name for f in fields(cls)}:
+            return None
+        return cls(**said) if said["word"] in (HELPED, NO_EVIDENCE, HARMED) else None
 
     def packed(self) -> dict[str, Any]:
         """As plain data."""
