@@ -26,7 +26,7 @@ def near(n: int = 60) -> Neighbours:
     ("member", "plain", "words"),
     [
         (Standing(0.6, 4.0), Standing(0.5, 4.0), ""),
-        (Standing(0.52, 4.0), Standing(0.5, 4.0), "no better"),
+        (Standing(0.52, 4.0), Standing(0.5, 4.0), "not 0.03 above"),
         (Standing(0.9, 2.0), Standing(0.5, 4.0), "fall onto 2.0 classes"),
         (Standing(0.9, 4.0), Standing(0.0, 1.0), "one class"),
     ],

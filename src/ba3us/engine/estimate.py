@@ -28,8 +28,9 @@ def deeper(opened: OpenedImages, config: MethodOptions) -> str:
     tail = sum(opened.rows) * _VIEWS * front + drawn * tail_step + looks * tail_pass
     whole = drawn * whole_step + looks * whole_pass
     return (
-        "The backbone is used as it is (--train head). To train a part of it (--train tail) would take about "
-        f"{_words(tail)} here, all of it (--train all) about {_words(whole)}, by one timed step of each."
+        "The backbone is used as it is (--train head). A named method can also train a part of it (--train tail), "
+        f"in about {_words(tail)} here, or all of it (--train all), in about {_words(whole)}, by one timed step of "
+        f"each at {config.steps + config.warmup_steps} updates."
     )
 
 

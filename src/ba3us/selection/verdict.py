@@ -68,7 +68,7 @@ def objection(member: Standing, plain: Standing) -> str:
     if plain.effective < _SEVERAL:
         return "source-only gives nearly all rows one class, so that neighbours can't tell"
     if member.kappa < plain.kappa + RISE:
-        return f"neighbours agree no better than with source-only (κ {member.kappa:.2f}, {plain.kappa:.2f})"
+        return f"κ is not {RISE} above source-only's ({member.kappa:.2f}, {plain.kappa:.2f})"
     if member.effective < KEPT * plain.effective:
         return f"predictions fall onto {member.effective:.1f} classes, source-only's onto {plain.effective:.1f}"
     return ""
