@@ -28,9 +28,9 @@ def deeper(opened: OpenedImages, config: MethodOptions) -> str:
     tail = sum(opened.rows) * _VIEWS * front + drawn * tail_step + looks * tail_pass
     whole = drawn * whole_step + looks * whole_pass
     return (
-        "The backbone is used as it is (--train head). A named method can also train a part of it (--train tail), "
-        f"in about {_words(tail)} here, or all of it (--train all), in about {_words(whole)}, by one timed step of "
-        f"each at {config.steps + config.warmup_steps} updates."
+        "The backbone is used as it is (--train head). A named method can also train a part of it (--train "
+        f"tail), in about {_words(tail)} here, or all of it (--train all), in about {_words(whole)}, by one timed "
+        f"step of each and {config.steps + config.warmup_steps} updates."
     )
 
 
