@@ -29,8 +29,8 @@ def deeper(opened: OpenedImages, config: MethodOptions) -> str:
     whole = drawn * whole_step + looks * whole_pass
     return (
         "The backbone is used as it is (--train head). A named method can also train a part of it (--train "
-        f"tail), in about {_words(tail)} here, or all of it (--train all), in about {_words(whole)}, by one timed "
-        f"step of each and {config.steps + config.warmup_steps} updates."
+        f"tail), in about {_words(tail)} here, or all of it (--train all), in about {_words(whole)}, by one "
+        f"timed step of each and {config.steps + config.warmup_steps} updates."
     )
 
 
