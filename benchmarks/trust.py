@@ -59,12 +59,17 @@ def studies(root: Path, half: str, systems: Sequence[System], protocols: Sequenc
 
 
 def collected(
-    root: Path, half: str, systems: list[System], protocols: list[str], seeds: int, out: Path, workers: int
-):
-    """A row per run, with what it said of itself; trains what is not there."""
+    root: Path, half: str, systems, protocols, seeds: int, out: Path, workers: int, kept: bool
+) -> pd.DataFrame:
+    """A row per run, with what it said of itself; trains what is not there, unless only the `kept` count."""
     parts = []
     for study in studies(root, half, systems, protocols, seeds):
-        rows = bench.run(study, out, workers, show=True)
+        if kept:
+            with Database(out) as database:
+                rows = database.table()
+            rows = rows[rows["key"].isin({job.key for job in study.jobs})]
+        else:
+            rows = bench.run(study, out, workers, show=True)
         parts.append(rows)
     rows = pd.concat(parts, ignore_index=True)
     with Database(out) as database:
@@ -244,11 +249,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="of source-only and the preset fast")
     parser.add_argument("--best-seeds", type=int, default=1, help="of the preset best")
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--kept", action="store_true", help="train nothing, show what there is")
     parser.add_argument("--page", nargs=2, type=Path, metavar=("PAGE", "PICTURE"))
     asked = parser.parse_args()
     halves = {}
     for half in HALVES if asked.half == "both" else [asked.half]:
-        how = {"out": asked.out, "workers": asked.workers}
+        how = {"out": asked.out, "workers": asked.workers, "kept": asked.kept}
         fast = collected(asked.root, half, SYSTEMS[:2], PROTOCOLS, asked.seeds, **how)
         best = collected(asked.root, half, SYSTEMS[2:], OF_BEST, asked.best_seeds, **how)
         halves[NAMES[half]] = by_variant(pd.concat([fast, best], ignore_index=True))

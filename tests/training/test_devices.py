@@ -185,7 +185,17 @@ def command(tmp_path, monkeypatch):
     small = {"batch_size": 8, "bottleneck": 5, "discriminator_hidden": 7, "refresh_every": 3}
     sets = [part for name, value in small.items() for part in ("--set", f"{name}={value}")]
     adapt = ["-m", "ba3us", "adapt", str(tmp_path / "s"), str(tmp_path / "t"), "--backbone", "test_resnet"]
-    adapt += ["--weights", str(tmp_path / "w.safetensors"), "--size", "32", "--train", "all", "--json"]
+    adapt += [
+        "--weights",
+        str(tmp_path / "w.safetensors"),
+        "--size",
+        "32",
+        "--train",
+        "all",
+        "--json",
+        "--method",
+        "ba3us",
+    ]
     return [*adapt, "--accelerator", "cpu", "--steps", "60", *sets, "--out"]
 
 

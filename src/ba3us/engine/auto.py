@@ -41,6 +41,7 @@ from ba3us.selection import verdict as verdicts
 from ba3us.selection.presence import doubt_of
 from ba3us.selection.verdict import ADAPTED, NEAR, PLAIN, Standing, Verdict
 from ba3us.training import Hook
+from ba3us.training.team import Team
 
 _LONGER = 2  # the taught network learns for so many times a member's updates
 
@@ -58,6 +59,10 @@ def train_auto(
     config, start = spec.resolved(), time.perf_counter()
     assert isinstance(config, AutoOptions)
     check_auto(spec)
+    require(
+        Team.current().size == 1,
+        "The automatic choice is made in one process: name a --method for several devices.",
+    )
     require(
         spec.selection == "entropy",
         f"The selection {spec.selection!r} is for named systems: leave it out, or name a --method as well.",
