@@ -227,7 +227,18 @@ def test_everything_is_reached_by_the_tab_key_and_seen_to_be(visit, nasty_page):
     assert reached[:3] == ["#content", "theme", "#classes"]
     assert reached.count("plot") == page.locator(".plot").count()
     assert sum("key" in name.split() for name in reached) == page.locator(".key:visible").count()
-    assert reached.index("table") < reached.index("plot")  # in the order of the page
+    assert reached.index("#run") < reached.index("plot")  # in the order of the page
+
+
+def test_a_table_wider_than_the_screen_can_be_moved_by_keys(visit, bench_html):
+    wide, narrow = (visit(bench_html, viewport=PHONE | {"width": width}) for width in (1280, 390))
+    assert wide.locator(".table[tabindex]").count() == 0
+    table = narrow.locator(".table[tabindex]").first
+    table.focus()
+    narrow.keyboard.press("ArrowRight")
+    narrow.wait_for_function("document.activeElement.scrollLeft > 0")
+    narrow.set_viewport_size({"width": 1280, "height": 844})
+    narrow.wait_for_function("document.querySelectorAll('.table[tabindex]').length === 0")
 
 
 def test_the_skip_link_leads_to_the_content(visit, html):

@@ -81,6 +81,7 @@ def test_class_folders_are_labels(tmp_path):
         ("a.csv", "path,kind\nnew/b.jpg,ant\n", "call that with the labels"),
         ("a.csv", "", "can't be read"),
         ("a.txt", "bee\nant\nbee\nbigcat\n", "did you mean 'big cat'"),
+        ("a.txt", "new/b.jpg 99999999999999999999", "number the classes"),
         ("a.npy", "nothing", "can't be read"),
         ("a.npz", "nothing", "can't be read"),
     ],

@@ -185,8 +185,7 @@ def _gain_and_cost(known: Measured) -> list[Part]:
     gain, cost = _gain(known), _cost(known)
     if gain is None:
         return [Words("There is no finished run of source-only to compare with.", aside=True), cost]
-    words = "On the left each mark is a task: the mean difference to source-only on the same target and seed."
-    return [Words(words), Charts([gain, cost])]
+    return [Charts([gain, cost])]
 
 
 def _gain(known: Measured) -> Chart | None:
@@ -203,7 +202,10 @@ def _gain(known: Measured) -> Chart | None:
         found = [(n, task, mean.get((label, task), float("nan"))) for n, task in enumerate(tasks)]
         rows.append(charts.Row(label, [charts.Mark(v, f"{task}: {v:+.1f} points", n) for n, task, v in found]))
     worse = int((mean.drop(measured.BASELINE, level="label", errors="ignore") < 0).sum())
-    said = f"{worse} of {sum(len(r.marks) for r in rows)} pairs of system and task lie below source-only."
+    said = (
+        "Each mark is a task: the mean difference to source-only on the same target and seed. "
+        f"{worse} of {sum(len(r.marks) for r in rows)} lie below it."
+    )
     title = "Points above or below source-only"
     return charts.strips(title, said, rows, "points", reference=0.0, legend=tasks)
 

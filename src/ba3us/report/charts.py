@@ -147,7 +147,6 @@ def _names(placed: pd.DataFrame, names: Sequence[str]) -> list[Markup]:
     found: list[tuple[float, float, float, int]] = []  # place, half width, class
     for number, name in enumerate(names):
         own = placed[placed["look"] == number]
-        own = own[own["domain"] == "target"] if (own["domain"] == "target").any() else own
         if len(own):
             half = width_of([short(name)]) / 2
             x, y = own[["px", "py"]].median()

@@ -121,4 +121,13 @@ for (const button of document.querySelectorAll(".unfold")) {
   button.hidden = false;
   button.click();
 }
+// a table that is wider than the screen can be moved by the arrow keys once it has the focus
+function reach() {
+  for (const table of document.querySelectorAll(".table")) {
+    if (table.scrollWidth > table.clientWidth) table.tabIndex = 0; else table.removeAttribute("tabindex");
+  }
+}
+addEventListener("resize", reach);
+document.addEventListener("toggle", reach, true);
+reach();
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => { d.open = true; }));

@@ -93,6 +93,8 @@ def _list(path: Path, paths: Sequence[str] | None) -> Named:
         return Named(lines)
     keys, labels = [key for key, _ in pairs], [label for _, label in pairs]
     if all(label.isdecimal() for label in labels):
+        longest = max(labels, key=len)
+        require(len(longest) <= 6, f"{path} has the label {longest}: number the classes 0, 1, 2, …")
         names = folder_names(keys, np.array(labels, dtype=np.int64))
         labels = [names[int(label)] for label in labels]
     return Named(labels, keys)
