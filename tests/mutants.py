@@ -181,7 +181,7 @@ MUTANTS = [
     ),
     _mutant(
         "report: weights of the last evaluation are called kept", PAGE,
-        "report/course.py", "float(at[run.selected])", "float(at[-1])",
+        "report/course.py", "float(at[kept])", "float(at[-1])",
     ),
     _mutant(
         "report: phases lie on each other", PAGE,

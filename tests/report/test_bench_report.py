@@ -114,6 +114,16 @@ def test_failed_runs_are_listed_and_their_reason_is_text(tmp_path):
     assert "no finished run" in page.texts("text")
 
 
+def test_source_only_is_known_by_its_method_not_its_label(tmp_path):
+    write_study(tmp_path)
+    study, rows = run(tmp_path)
+    rows = rows.assign(label=rows["label"].replace("source-only", "plain"))
+    page = taken(write_bench_page(study, rows, bench.study_tables(study, rows), tmp_path / "p.html"))
+    (chart,) = (chart for chart in page.spots() if "points" in chart[0][2])
+    assert {spot[2].split("\n")[0] for spot in chart} == {"dann"}
+    assert len(page.all("path", "zero")) == 3  # two tasks and the gains
+
+
 def test_without_source_only_there_is_no_gain(tmp_path):
     write_study(tmp_path)
     study, rows = run(tmp_path, "dann")

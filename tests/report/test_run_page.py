@@ -16,7 +16,7 @@ from report_toys import NASTY, PATHS, Taken, make_run, taken, tell, write_data
 
 from arrays_toys import FAST, clouds
 from ba3us import PartialAdapter
-from ba3us.engine import Run
+from ba3us.engine import Run, Spec, adapt
 from ba3us.errors import UserError
 from ba3us.report import write_run_page
 
@@ -172,6 +172,37 @@ def test_labels_give_accuracy_recall_and_mistakes(folder, nasty):
         text for text in (spot[2] for chart in nasty.spots() for spot in chart) if text.startswith("accuracy")
     ]
     assert len(curve) == len(run.evaluations)
+
+
+def test_an_automatic_run_shows_what_it_compared_and_not_a_course_of_it(folder, tmp_path):
+    spec = Spec(
+        source=str(folder / "s.npz"),
+        target=str(folder / "t.npz"),
+        method="auto",
+        options={"steps": 60},
+        threads=1,
+    )
+    adapt(spec, tmp_path / "auto")
+    page, run = page_of(tmp_path / "auto", labels=folder / "t.npz"), Run.load(tmp_path / "auto")
+    phases = [look.phase for look in run.evaluations]
+    true = np.load(folder / "t.npz")["labels"]
+    true = np.array([run.model.blueprint.classes.index(NASTY[label]) for label in true])
+    rows = page.table("Accuracy by the labels that were given")[1:]
+    wanted = [f"{100 * np.mean(look.predictions == true):.1f} %" for look in run.evaluations]
+    assert [(row[0], row[1]) for row in rows] == list(zip(phases, wanted))
+    head, first, *_ = page.table("Class weights of what was compared")
+    weights = run.evaluations[run.selected].mean_probabilities
+    assert head == ["class", *phases] and first[1 + run.selected] == f"{100 * weights.max():.1f} %"
+    assert "Class weights" not in page.texts("figcaption") and "Accuracy" not in page.texts("figcaption")
+    kept = run.history.loc[run.history["selected"].eq(True), "step"].iloc[0]
+    assert f"after {kept} updates" in page.section("course")
+
+
+@pytest.mark.parametrize(("file", "text"), [("presence.csv", "class\n"), ("history.csv", "phase,step\n")])
+def test_a_file_that_does_not_fit_is_a_sentence(run, file, text):
+    (run / file).write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=rf"not whole \({file} does not fit"):
+        write_run_page(run)
 
 
 def test_a_wrong_number_of_labels_is_a_sentence_and_no_page(run):

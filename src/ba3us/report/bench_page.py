@@ -42,6 +42,11 @@ class Measured:
         """The systems, in the order of the tables."""
         return self.rows["label"].unique().tolist()
 
+    @property
+    def baseline(self) -> str | None:
+        """What source-only is called here, if it is there."""
+        return next(iter(self.rows["label"][self.rows["method"] == measured.BASELINE]), None)
+
 
 def write_bench_page(
     study: bench.Study, rows: pd.DataFrame, tables: Sequence[measured.Table], out: str | Path
@@ -108,10 +113,8 @@ def _answer(known: Measured) -> Verdict:
     near = [row[0].text for row in known.tables[1].rows if row[-1].near]
     if near:
         reasons.insert(0, f"Not told apart from it: {listed(near)} (paired test, p ≥ {measured.LEVEL}).")
-    plain = average.get(measured.BASELINE)
-    figures = [(best, f"{average[best]:.1f} ± {spread[best]:.1f}{SPACE}%")]
-    if plain is not None and best != measured.BASELINE:
-        figures += [(measured.BASELINE, f"{plain:.1f} ± {spread[measured.BASELINE]:.1f}{SPACE}%")]
+    shown = [label for label in dict.fromkeys((best, known.baseline)) if label is not None]
+    figures = [(label, f"{average[label]:.1f} ± {spread[label]:.1f}{SPACE}%") for label in shown]
     return Verdict("plain", f"{best} has the best average over the tasks, by {known.rule}.", reasons, figures)
 
 
@@ -161,7 +164,7 @@ def _averages(known: Measured) -> tuple[pd.Series, pd.Series]:
 def _tasks(known: Measured) -> list[Part]:
     """A drawing per task: every seed, and their mean."""
     values = 100 * measured.over_variants(measured.by_unit(known.fine, [known.rule])[known.rule])
-    made = []
+    made, small = [], len(known.labels) <= _MOST_SMALL
     for task in known.rows["task"].unique():
         rows = []
         for label in known.labels:
@@ -169,16 +172,16 @@ def _tasks(known: Measured) -> list[Part]:
                          & (values.index.get_level_values("task") == task)]  # fmt: skip
             marks = [charts.Mark(v, f"seed {seed}: {v:.1f} %") for (_, _, seed), v in own.items()]
             rows.append(charts.Row(label, marks, own.mean() if len(own) else float("nan")))
-        base = next((r.mean for r in rows if r.name == measured.BASELINE and r.marks), None)
+        base = next((r.mean for r in rows if r.name == known.baseline and r.marks), None)
         best = max((r for r in rows if r.marks), key=lambda r: r.mean or 0.0, default=None)
         said = "No run has finished." if best is None else f"Best mean: {best.name}, {best.mean:.1f} %."
         name = str(task).replace("->", " → ")
-        made.append(charts.strips(name, said, rows, "accuracy (%)", reference=base, small=True))
+        made.append(charts.strips(name, said, rows, "accuracy (%)", reference=base, small=small))
     words = (
         f"Squares are means over seeds, dots the single seeds, by {known.rule}. The upright line is "
         "source-only's mean. Axes differ from task to task."
     )
-    return [Words(words), Charts(made, small=len(known.labels) <= _MOST_SMALL)]
+    return [Words(words), Charts(made, small=small)]
 
 
 def _gain_and_cost(known: Measured) -> list[Part]:
@@ -197,11 +200,11 @@ def _gain(known: Measured) -> Chart | None:
     tasks = known.rows["task"].unique().tolist()
     rows = []
     for label in known.labels:
-        if label == measured.BASELINE or label not in mean.index.get_level_values("label"):
+        if label == known.baseline or label not in mean.index.get_level_values("label"):
             continue
         found = [(n, task, mean.get((label, task), float("nan"))) for n, task in enumerate(tasks)]
         rows.append(charts.Row(label, [charts.Mark(v, f"{task}: {v:+.1f} points", n) for n, task, v in found]))
-    worse = int((mean.drop(measured.BASELINE, level="label", errors="ignore") < 0).sum())
+    worse = sum(mark.value < 0 for row in rows for mark in row.marks)
     said = (
         "Each mark is a task: the mean difference to source-only on the same target and seed. "
         f"{worse} of {sum(len(r.marks) for r in rows)} lie below it."

@@ -31,15 +31,16 @@ def course_section(told: Told) -> Section:
     """Everything over the updates."""
     run, history = told.run, told.run.history
     updates = updates_before(history)
-    looks = history["score"].notna() if "score" in history else history["step"].isna()
+    looks = history["score"].notna()
     at = updates[looks].to_numpy(float)
+    kept = run.selected if told.timed else _kept(history[looks])
     starts = [
         (float(updates[part.index].min()), str(name)) for name, part in history.groupby("phase", sort=False)
     ]
-    course = Course(float(at[run.selected]), float(updates.max()), starts)
-    charts, scores = [_weights(told, at, course)], []
+    course = Course(float(at[kept]), float(updates.max()), starts)
+    charts, scores = [_weights(told, at, course)] if told.timed else [], []
     table = pd.DataFrame({"updates": at.astype(int)})
-    if told.labels is not None:
+    if told.labels is not None and told.timed:
         found = accuracies(run.evaluations, told.labels)["accuracy"].to_numpy()
         table["accuracy"] = found
         charts.insert(0, _accuracy(found, at, course))
@@ -55,12 +56,30 @@ def course_section(told: Told) -> Section:
             f"The target was looked at {len(at)} times while training. The weights that are kept are those "
             f"after {course.kept:,.0f} updates, which the rule “{rule}” chose without any label of the target."
         ),
-        Charts(charts),
+        Charts(charts) if told.timed else _members(told),
         Words("Label-free scores: what can be seen of the target without labels. None of them is proof."),
         Charts(scores, small=True),
-        _numbers(table, run.selected),
+        _numbers(table, kept),
     ]
     return Section("course", "The course of the training", parts)
+
+
+def _kept(looks: pd.DataFrame) -> int:
+    """Which of the history's evaluations was selected."""
+    chosen = np.flatnonzero(looks["selected"].eq(True))
+    return int(chosen[0]) if len(chosen) else len(looks) - 1
+
+
+def _members(told: Told) -> Table:
+    """Class weights of what an automatic run compared and served; they are no points in time."""
+    looks = told.run.evaluations
+    weights = np.stack([look.mean_probabilities for look in looks]).astype(float)
+    rows = [
+        [told.classes[c], *(percent(w) for w in weights[:, c])]
+        for c in np.argsort(-weights[told.run.selected], kind="stable")
+    ]
+    columns = ["class", *(look.phase for look in looks)]
+    return Table("Class weights of what was compared", columns, rows, range(1, len(columns)))
 
 
 def _weights(told: Told, at: np.ndarray, course: Course) -> Chart:

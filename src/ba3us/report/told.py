@@ -16,6 +16,7 @@ from ba3us.selection import read_target_labels
 from ba3us.selection.labels import text_of
 
 LEADERBOARD = "leaderboard.csv"
+_PRESENCE = ("class", "share", "mean_probability", "present")
 SPACE = "\N{NO-BREAK SPACE}"
 
 
@@ -32,6 +33,13 @@ class Told:
     labels: np.ndarray | None
 
     @property
+    def timed(self) -> bool:
+        """Whether the evaluations are those of the history; of an automatic run they are its members'."""
+        return int(self.run.history["score"].count()) == len(self.run.evaluations) and set(
+            self.run.history["phase"]
+        ) >= {look.phase for look in self.run.evaluations}
+
+    @property
     def paths(self) -> list[str] | None:
         """Of the target's rows, where they have some."""
         return paths_of(self.predictions)
@@ -42,7 +50,11 @@ def read_run(folder: Path, labels: Path | None = None) -> Told:
     run = Run.load(folder)
     predictions = _table(folder / files.PREDICTIONS)
     presence = _table(folder / files.PRESENCE)
-    require(presence is not None, f"The run {folder} is not whole (no {files.PRESENCE}): adapt again.")
+    for file, fits in {
+        files.PRESENCE: presence is not None and {*_PRESENCE} <= {*presence},
+        files.HISTORY: "score" in run.history and int(run.history["score"].count()) > 0,
+    }.items():
+        require(fits, f"The run {folder} is not whole ({file} does not fit): adapt again.")
     assert presence is not None
     classes = [text_of(name) for name in run.model.blueprint.classes]
     rows = len(run.best.predictions)

@@ -7,7 +7,7 @@ import numpy as np
 from ba3us.report.charts import bar, matrix
 from ba3us.report.parts import Chart, Charts, Part, Section, Table, Words
 from ba3us.report.told import Told, percent
-from ba3us.selection import summary
+from ba3us.selection import scored, summary
 
 _MOST_CLASSES = 40  # in the matrix
 _WORDS = {
@@ -32,14 +32,21 @@ def truth_section(told: Told) -> Section | None:
 
 
 def _evaluations(told: Told) -> Table:
+    assert told.labels is not None
+    names, marked = _WORDS, [0]
     found = summary(told.run, told.labels)
+    if not told.timed:  # an automatic run: what it compared, and what it serves
+        looks = told.run.evaluations
+        names, marked = {look.phase: look.phase for look in looks}, [told.run.selected]
+        rows_of = {look.phase: row for row, look in enumerate(looks)}
+        found = scored(np.stack([e.predictions for e in looks]), np.ones(len(looks)), rows_of, told.labels)
     rows = [
-        [_WORDS[name], percent(found[name].accuracy), percent(found[name].absent), str(found[name].lost)]
-        for name in _WORDS
+        [words, percent(found[name].accuracy), percent(found[name].absent), str(found[name].lost)]
+        for name, words in names.items()
     ]
     columns = ["evaluation", "accuracy", "given to absent classes", "classes lost"]
     note = "classes lost: present classes that are recognised in less than a tenth of their rows."
-    return Table("Accuracy by the labels that were given", columns, rows, [1, 2, 3], [0], notes=[note])
+    return Table("Accuracy by the labels that were given", columns, rows, [1, 2, 3], marked, notes=[note])
 
 
 def _confusion(told: Told, counts: np.ndarray) -> Chart:
