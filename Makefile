@@ -2,28 +2,51 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check
-# what needs no extra, and every layer that meets another package
-LOWEST_TESTS := tests/cli tests/engine tests/bench tests/paper tests/report tests/data tests/test_estimator.py \
-	tests/methods/test_contract.py $(wildcard tests/test_golden*.py) tests/test_extras.py
+WORKERS ?= 2
+PYTEST := -m pytest -n $(WORKERS)
+# every layer that meets another package, by the files that do most of it in the least time
+LOWEST_TESTS := tests/data tests/test_estimator.py tests/methods/test_contract.py $(wildcard tests/test_golden*.py) \
+	tests/test_extras.py tests/engine/test_run.py tests/engine/test_predictions.py tests/bench/test_bench_database.py \
+	tests/bench/test_bench_study.py tests/bench/test_bench_tables.py tests/bench/test_bench_protocol.py \
+	tests/paper/test_figures.py tests/report/test_run_page.py tests/selection tests/nn
 
-.PHONY: demo test test-lowest lint bench mutants
+SECONDS := 600
+
+.PHONY: demo test test-lowest coverage lint docs bench mutants torture soak fuzz
 
 demo: .venv/.installed
 	$(BIN)/ba3us demo
 
 test: lint
-	$(BIN)/python -m pytest --cov=ba3us --cov-report=term:skip-covered --cov-fail-under=90
+	$(BIN)/python $(PYTEST)
+
+coverage: .venv/.installed-dev
+	$(BIN)/python $(PYTEST) --cov=ba3us --cov-report=term:skip-covered --cov-fail-under=90
 
 test-lowest: .venv-lowest/.installed
-	.venv-lowest/bin/python -m pytest $(LOWEST_TESTS) -k "not scikit_learns_suite"
+	.venv-lowest/bin/python $(PYTEST) $(LOWEST_TESTS) -k "not scikit_learns_suite"
 
 mutants: .venv/.installed-dev
 	$(BIN)/python tests/mutants.py $(ONLY)
 
+fuzz: .venv/.installed-dev
+	$(BIN)/python $(INSTALL) atheris
+	for parser in list spec protocol; do \
+		$(BIN)/python -m tests.torture.fuzz_parsers $$parser --seconds $(SECONDS) || exit 1; done
+
 lint: .venv/.installed-dev
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
+
+torture: .venv/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/run.py $(PARTS)
+
+soak: .venv/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py --minutes $(or $(MINUTES),60)
+
+docs: .venv/.installed-dev
+	$(BIN)/mkdocs build --strict
 
 bench: .venv/.installed-dev
 	$(BIN)/python benchmarks/step.py
@@ -48,5 +71,5 @@ bench: .venv/.installed-dev
 .venv-lowest/.installed: pyproject.toml .venv-lowest/.made
 	@echo "Installing the lowest versions, without extras, into .venv-lowest (a minute or two, once)"
 	$(PYTHON) tests/lowest.py > .venv-lowest/lowest.txt
-	.venv-lowest/bin/python $(INSTALL) -c .venv-lowest/lowest.txt -e . pytest hypothesis
+	.venv-lowest/bin/python $(INSTALL) -c .venv-lowest/lowest.txt -e . pytest pytest-xdist hypothesis
 	@touch $@

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,13 @@ from hypothesis import settings
 
 settings.register_profile("repeatable", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("repeatable")
+
+# they start teams of processes, with ports, nodes and kills: under ``-n``, one after another
+TAKE_TURNS = {"test_devices.py", "test_bench_cluster.py", "test_bench_local.py"}
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores; so do the programs that their tests start
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +35,19 @@ def no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BA3US_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Under ``-n``, a file's tests stay with one worker, which makes once what they share."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return "several processes" if Path(file).name in TAKE_TURNS else file
+
+    return ByFile(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

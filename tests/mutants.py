@@ -88,8 +88,8 @@ MUTANTS = [
     _mutant(
         "run: state removed on interruption", RUN,
         "engine/commands.py",
-        "    except UserError:\n        if team",
-        "    except BaseException:\n        if team",
+        "    except UserError as error:\n        if team",
+        "    except BaseException as error:\n        if team",
     ),
     _mutant(
         "run: overwrites without being told", RUN,

@@ -15,8 +15,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # top to bottom: a room imports only from those above it
 ROOMS = (
     "errors", "progress", "catalogue", "losses", "schedules", "scores", "neighbours", "nn", "data", "methods",
-    "training", "selection", "engine", "embedding", "export", "estimator", "bench", "paper", "report", "demo",
-    "cli",
+    "training", "selection", "engine", "embedding", "checking", "export", "estimator", "bench", "paper",
+    "report", "demo", "cli",
 )  # fmt: skip
 FACE = "__init__"  # the package's own names; it may import any room
 FORBIDDEN = {("methods", "data"), ("methods", "training"), ("methods", "selection"), ("training", "selection")}

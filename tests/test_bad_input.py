@@ -60,6 +60,9 @@ ARRAYS = [
     (X, np.linspace(0, 1, 80), XT, "Unknown label type: continuous"),
     (X, np.zeros(80) + 1j, XT, "Unknown label type: complex128"),
     (X, changed(Y, 4, 17, object), XT, r"can't be ordered \(int, str\)"),
+    (X, [1, "1", 2, 3] * 20, XT, r"can't be ordered \(int, str\)"),
+    (X, [True, 1, 2, 3] * 20, XT, "hold 4 different values, but as an array only 3 .*: make them all strings"),
+    (X, ["\ud800", "ant"] * 40, XT, "is no text"),
     (X, np.full(80, "ant"), XT, r"only one class \(\['ant'\]\): give rows of at least two classes"),
     (X, np.full(80, "ant"), None, "only one class"),
 ]
@@ -100,7 +103,7 @@ def test_parameters(parameters, sentence):
 
 def test_a_diverging_run_says_what_to_do():
     with pytest.raises(
-        UserError, match=r"The .* became nan at update .* lower learning_rate, or scale the inputs"
+        UserError, match=r"The .* became nan at update .* lower learning_rate, scale the inputs"
     ):
         PartialAdapter("ba3us", scale=False, **FAST).fit(1e18 * X, Y, XT)
 

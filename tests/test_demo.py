@@ -25,8 +25,9 @@ def test_domains_are_real_digits_of_one_shape():
     assert abs(float(xt.mean())) < 1e-5
 
 
-def test_demo_prints_every_system_and_seed():
-    runs = {name: demo.trained(name, 0, steps=3) for name in demo.SYSTEMS}
+def test_demo_prints_every_system_and_seed(tmp_path):
+    task = digits.write_task(tmp_path)
+    runs = {name: demo.trained(demo.Job(task, name, 0, steps=3)) for name in demo.SYSTEMS}
     assert all(run.best.predictions.shape == (901,) for run in runs.values())
     assert runs["auto"].verdict is not None
     said = {"word": "helped", "reasons": ["So it is."]}
@@ -37,12 +38,16 @@ def test_demo_prints_every_system_and_seed():
     assert outcome.table().row_count == 2 and "helped. So it is." in outcome.table().caption
 
 
-def test_demo_command_gives_json():
-    done = CliRunner().invoke(app, ["demo", "--json", "--seeds", "1", "--workers", "1", "--steps", "2"])
+def test_demo_command_gives_json_and_a_page(tmp_path):
+    few = ["--seeds", "1", "--workers", "1", "--steps", "2", "--out", str(tmp_path / "demo")]
+    done = CliRunner().invoke(app, ["demo", "--json", *few])
     assert done.exit_code == 0, done.output
     payload = json.loads(done.stdout)
     assert [r["method"] for r in payload["results"]] == list(demo.SYSTEMS)
     assert payload["auto"]["word"] in ("helped", "no evidence")
+    assert payload["page"] == str(tmp_path / "demo" / "report.html")
+    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert "by the labels given" in page and "mnist → digits_0-4" in page and "t-SNE" in page
 
 
 def test_methods_command_lists_the_registry():

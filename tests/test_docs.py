@@ -11,13 +11,12 @@ import pytest
 import typer
 
 from ba3us.cli import app
+from pages import PAGES, ROOT, command_lines, name_of
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 STARTED = re.compile(r"(?:^|.* -m )ba3us |.*\"\$\(which ba3us\)\" ")  # by itself, or by a launcher
 
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
 def without_code(text: str) -> str:
@@ -38,15 +37,6 @@ def broken_links(page: Path, text: str) -> Iterator[str]:
             continue
         if not there.exists() or (anchor and anchor not in anchors(there)):
             yield link
-
-
-def command_lines(text: str) -> Iterator[str]:
-    """Lines of console blocks and of indented ones, joined where a backslash ends them."""
-    fenced = re.findall(r"^```(?:console|sh|bash)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    plain = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    indented = re.findall(r"^    (?=\S)(.*(?:\\\n.*)*)$", plain, flags=re.MULTILINE)
-    for block in [*fenced, *indented]:
-        yield from block.replace("\\\n", " ").splitlines()
 
 
 def wrong_words(line: str) -> list[str]:

@@ -461,3 +461,14 @@ def test_importing_the_package_is_quick():
     assert "PartialAdapter" in dir(ba3us)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = ba3us.nothing
+
+
+def test_a_named_method_is_judged_where_that_is_asked_for():
+    small = {"steps": 20, "options": {"bottleneck": 8, "discriminator_hidden": 8}}
+    alone = PartialAdapter("ba3us", **small).fit(X, Y, XT)
+    judged = PartialAdapter("ba3us", verdict=True, **small).fit(X, Y, XT)
+    assert alone.verdict_ is None
+    assert judged.verdict_.word in ("helped", "no evidence", "harmed")
+    assert judged.verdict_.served == "adapted"
+    assert np.array_equal(alone.predict(XT), judged.predict(XT))  # it stays as it is
+    assert PartialAdapter("ba3us", verdict=True, **small).fit(X, Y).verdict_ is None

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ba3us.neighbours import Neighbours
+from ba3us.selection.verdict import Standing
 
 G = torch.Generator().manual_seed(0)
 
@@ -48,6 +49,24 @@ def test_kappa_tells_order_from_chance_and_says_nothing_of_one_class():
     assert near.kappa(truth) == pytest.approx(1.0)
     assert abs(near.kappa(np.tile([0, 1], 20))) < 0.2
     assert near.kappa(np.zeros(40, int)) == 0.0
+
+
+def test_evidence_is_kappa_times_the_entropy_of_the_shares():
+    near = Neighbours(np.array([[1], [0], [3], [2]]), None)
+    # two pairs that agree: κ = 1, two even classes have an entropy of log 2; one class says nothing
+    assert Standing.of(np.array([0, 0, 1, 1]), near).evidence == pytest.approx(np.log(2))
+    assert Standing.of(np.array([1, 1, 1, 1]), near).evidence == 0.0
+    assert Standing.of(np.array([0, 1, 0, 1]), near).evidence < 0  # neighbours that never agree
+
+
+def test_a_collapse_has_the_larger_kappa_and_the_smaller_evidence():
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(4), 50)
+    near = Neighbours(np.stack([np.flatnonzero(truth == c)[:10] for c in truth]), None)
+    right = np.where(rng.random(200) < 0.2, rng.integers(0, 4, 200), truth)  # four classes, some rows astray
+    collapsed = np.minimum(truth, 1)  # two classes, none astray
+    assert near.kappa(collapsed) > near.kappa(right)
+    assert Standing.of(collapsed, near).evidence < Standing.of(right, near).evidence
 
 
 def test_smoothing_puts_strays_right_and_keeps_sums():

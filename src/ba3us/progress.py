@@ -13,6 +13,7 @@ from rich.errors import LiveError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 _OFTEN, _SELDOM, _AFTER = 5.0, 30.0, 60.0  # seconds between two lines, later on, and what later means
+_JOINERS = "\u200c\u200d"  # unseen, but scripts and emoji are written with them
 _drawing = threading.Lock()  # held by the one bar that a terminal has room for
 
 
@@ -121,10 +122,16 @@ def _drawn(title: str, total: int, console: Console) -> Iterator[Bar]:
         _drawing.release()
 
 
+def visible(text: object) -> str:
+    """On one line: what can't be seen, or moves other text or the terminal, is written as its escape."""
+    seen = (c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in str(text))
+    return "".join(seen)
+
+
 def say(text: str, show: bool = True, console: Console | None = None) -> None:
     """Write one plain line at once."""
     if show:
-        (console or Console(stderr=True)).print(text, markup=False, highlight=False, soft_wrap=True)
+        (console or Console(stderr=True)).print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from ba3us.bench.domains import File, digest_of
 from ba3us.bench.execute import execute
 from ba3us.cli import app
 from ba3us.errors import UserError
+from ba3us.selection.verdict import Standing
 from ba3us.training import Evaluation
 
 COUNTS = "expected: {P: {ant: 10, bee: 10, cat: 10}, Q: 30}\n"
@@ -53,9 +54,12 @@ def test_training_is_given_no_target_label(tmp_path):
 
 def test_rules_choose_among_the_candidates_of_a_run_with_the_jobs_seed(tmp_path, monkeypatch):
     names, specs = ("entropy", "information_maximisation", "nuclear_norm"), []
+    monkeypatch.setattr(Standing, "of", lambda rows, near: SimpleNamespace(evidence=float(rows[0])))
     figures = [(0.1, 9.0, 9.0), (0.5, 2.0, 1.0), (0.3, 1.0, 1.0), (0.4, 0.0, 3.0)]  # the warm-up has the best
     looks = [
-        Evaluation("adapt", i, i > 0, 0.0, dict(zip(names, values)), np.zeros(3, int), np.ones(3) / 3)
+        Evaluation(
+            "adapt", i, i > 0, 0.0, dict(zip(names, values)), np.full(99, [5, 4, 3, 1][i]), np.ones(3) / 3
+        )
         for i, values in enumerate(figures)
     ]
 
@@ -66,7 +70,8 @@ def test_rules_choose_among_the_candidates_of_a_run_with_the_jobs_seed(tmp_path,
     monkeypatch.setattr(sys.modules[execute.__module__], "train", train)
     jobs = bench.prepare(write_protocol(tmp_path), methods="dann", seeds=2, options=FAST).jobs
     for job in jobs:
-        assert execute(job).selected == {"entropy": 2, "information-maximisation": 1, "nuclear-norm": 3}
+        chosen = {"entropy": 2, "information-maximisation": 1, "nuclear-norm": 3, "neighbours": 1}
+        assert execute(job).selected == chosen
     assert [spec.seed for spec in specs] == [job.seed for job in jobs] == [0, 0, 1, 1]
 
 
@@ -204,8 +209,9 @@ def test_digits_come_with_installed_packages(tmp_path):
     assert wrong == [] and "5000 samples of 10 classes" in found[0]
 
 
-def test_the_command_writes_tables_and_a_page(tmp_path):
+def test_the_command_writes_tables_and_a_page(tmp_path, monkeypatch):
     path, out = write_protocol(tmp_path), tmp_path / "b.sqlite"
+    monkeypatch.setattr(sys, "argv", ["ba3us", "bench", "toy.yaml"])  # what the page says was typed
     given = (
         path,
         "--methods",
@@ -223,7 +229,9 @@ def test_the_command_writes_tables_and_a_page(tmp_path):
     assert first.exit_code == 0, first.output
     assert r"\toprule" in (tmp_path / "t.tex").read_text()
     page = (tmp_path / "page.md").read_text()
-    assert page.startswith("# toy\n\n    ba3us ") and "torch" in page and "| source-only |" in page
+    assert (
+        page.startswith("# toy\n\n    ba3us bench toy.yaml\n") and "torch" in page and "| source-only |" in page
+    )
     rows = json.loads(call(*given, "--json").stdout)
     assert [row["outcome"] for row in rows] == ["ok", "ok"] and rows[0]["accuracy:oracle"] <= 1
     twice = call(*given, "--set", "steps=3")

@@ -5,18 +5,22 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import ba3us
 from arrays_toys import NAMES, clouds
 from ba3us.cli import app
+from ba3us.errors import UserError, require
+from ba3us.training import checkpoint
 
 X, Y, XT, YT = clouds()
 SMALL = ["--method", "ba3us", "--steps", "20"]
@@ -64,6 +68,40 @@ def test_adapt_and_predict_for_people(folder):
     assert done.exit_code == 0 and "40 predictions" in done.stdout and "bee, or wasp" in done.stdout
 
 
+def test_adapt_writes_its_page_unless_told_not_to(folder):
+    done = run("adapt", "s.npz", "t.npz", "--out", "a", *SMALL, "--json")
+    assert json.loads(done.stdout)["page"] == "a/report.html"
+    page = (folder / "a" / "report.html").read_text(encoding="utf-8")
+    assert "ba3us report a" in page and "bee, or wasp" in page  # the longer page is named
+    done = run("adapt", "s.npz", "t.npz", "--out", "b", *SMALL, "--no-report", "--json")
+    assert json.loads(done.stdout)["page"] is None and not (folder / "b" / "report.html").exists()
+
+
+def test_a_page_that_can_not_be_written_does_not_cost_the_run(folder, monkeypatch):
+    monkeypatch.setattr("ba3us.report.run_page.write_page", lambda *_: require(False, "The disk is full."))
+    done = run("adapt", "s.npz", "t.npz", "--out", "a", *SMALL)
+    assert done.exit_code == 0 and "of 4 classes" in " ".join(done.stdout.split())
+    assert "its page was not written: The disk is full." in " ".join(done.stderr.split())
+    assert (folder / "a" / "model.safetensors").is_file() and not (folder / "a" / "report.html").exists()
+
+
+def test_tensorboard_shows_losses_and_scores(folder):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="an extra")
+    for _ in range(2):
+        few = ("--no-report", "--overwrite", "--tensorboard", "logs")
+        assert run("adapt", "s.npz", "t.npz", "--out", "a", *SMALL, *few).exit_code == 0
+    assert sorted(path.name for path in (folder / "logs").iterdir()) == ["ba3us-1", "ba3us-2"]
+    seen = events.EventAccumulator(str(folder / "logs" / "ba3us-2")).Reload()
+    assert {"update/loss", "update/lr", "target/entropy"} <= set(seen.Tags()["scalars"])
+    assert [each.step for each in seen.Scalars("update/loss")] == [0, 10]
+    history = pd.read_csv("a/history.csv")
+    wanted = history["loss"].dropna().tolist()
+    assert [each.value for each in seen.Scalars("update/loss")] == pytest.approx(wanted, rel=1e-5)
+    (folder / "file").write_text("")
+    with pytest.raises(UserError, match=r"file can't be made .*: choose another with --tensorboard"):
+        run("adapt", "s.npz", "t.npz", "--out", "b", *SMALL, "--tensorboard", "file")
+
+
 def test_seed_settings_and_overwrite(folder):
     base = ("adapt", "s.npy", "t.npy", "--labels", "y.npy", *SMALL, "--out")
     weights = []
@@ -83,31 +121,46 @@ def test_help_names_every_option():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
-def test_a_command_that_is_told_to_end_leaves_nothing(folder):
-    """A real process, stopped while it trains."""
-    arguments = ["adapt", "s.npz", "t.npz", "--out", "r", "--method", "ba3us", "--steps", "10000000"]
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_command_that_is_told_to_end_saves_and_says_how_to_go_on(folder, number, code):
+    """A real process, stopped between two evaluations."""
+    asked = ["adapt", "s.npz", "t.npz", *SMALL, "--steps", "50", "--set", "refresh_every=25"]
+    # a run of other threads is another
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "ba3us"]
+    subprocess.run([*command, *asked, "--out", "whole"], env=env, check=True, capture_output=True)
     hook = (
         "from ba3us.training import ProgressBar as B\n"
-        "B.on_start = lambda self, trainer: open('started', 'w').close()\n"
-        "import sys; sys.argv = ['ba3us', *sys.argv[1:]]\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell may have had it ignored
+        "def wait(self, trainer, step):\n"
+        "    if step.number == 30: open('started', 'w').close(); time.sleep(1)\n"
+        "B.on_step = wait\n"
+        "sys.argv = ['ba3us', *sys.argv[1:]]\n"
         "from ba3us.cli import main; main()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", hook, *arguments],
+        [sys.executable, "-c", hook, *asked, "--out", "r"],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=env,
     )
     try:
         deadline = time.monotonic() + 120
         while not (folder / "started").exists() and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         said = process.communicate(timeout=60)[1]
     finally:
         process.kill()
-    assert process.returncode == 143 and "Traceback" not in said
-    assert sorted(p.name for p in folder.iterdir()) == ["s.npy", "s.npz", "started", "t.npy", "t.npz", "y.npy"]
+    assert process.returncode == code and "Traceback" not in said
+    advice = said.partition("Interrupted; go on with: ")[2].splitlines()[0]
+    assert advice == shlex.join(["ba3us", *asked, "--out", "r", "--resume"])
+    assert checkpoint.load(folder / "r" / "checkpoints" / "state.ckpt")["position"] == [0, 31]
+    subprocess.run([*command, *shlex.split(advice)[1:]], env=env, check=True, capture_output=True)
+    one, other = ((folder / out / "model.safetensors").read_bytes() for out in ("whole", "r"))
+    assert one == other and not (folder / "r" / "checkpoints").exists()
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
 def test_a_command_repeats_from_the_spec_of_its_run(folder):

@@ -195,3 +195,13 @@ def test_output_is_checked_before_the_work(tmp_path):
     (tmp_path / "d.npz").mkdir()
     with pytest.raises(UserError, match="is a folder"):
         check_writable(tmp_path / "d.npz")
+
+
+def test_a_damaged_name_in_an_archive_is_not_an_array_less(tmp_path):
+    """The index of the archive, at its end, calls the class names something else."""
+    path = tmp_path / "x.npz"
+    np.savez(path, features=np.zeros((2, 3)), labels=np.arange(2), class_names=np.array(["ant", "bee"]))
+    start, _, end = path.read_bytes().rpartition(b"class_names")
+    path.write_bytes(start + b"clash_names" + end)
+    with pytest.raises(UserError, match="it is damaged"):
+        read_features(path)

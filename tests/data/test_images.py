@@ -165,3 +165,10 @@ def test_the_shared_lists(photos):
     images = read_images(photos / "lists" / "caltech107.txt", root=photos)
     names = read_class_names(photos / "lists" / "caltech107_classes.txt")
     assert len(images) == 4033 and images.class_names == names and len(names) == 107
+
+
+@pytest.mark.parametrize("labelled", [None, False, True])
+def test_an_empty_list_is_a_sentence(tmp_path, labelled):
+    (tmp_path / "list.txt").write_text("\n \n")
+    with pytest.raises(UserError, match="No image is in"):
+        read_images(tmp_path / "list.txt", labelled=labelled, class_names=["ant"])

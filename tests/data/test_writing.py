@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
-from ba3us.data.writing import check_new_file, check_new_folder, new_file, new_files, new_folder
+from ba3us.data.writing import (
+    UnwrittenError,
+    check_new_file,
+    check_new_folder,
+    new_file,
+    new_files,
+    new_folder,
+    only_writer,
+)
 from ba3us.errors import UserError
 
 
@@ -84,20 +95,93 @@ def test_an_old_folder_comes_back_when_the_new_one_can_not_take_its_place(tmp_pa
     rename = os.rename
 
     def failing(a, b):
-        if str(a).endswith(".part"):
+        if a.parent.suffix == ".part" and a.name == "run":
             raise OSError(28, "No space left on device")
         rename(a, b)
 
+    monkeypatch.setattr("ba3us.data.writing._exchanged", lambda one, other: False)
     monkeypatch.setattr("ba3us.data.writing.os.rename", failing)
-    with pytest.raises(UserError, match=r"can't be written \(No space left on device\)"):
+    with pytest.raises(UserError, match=r"can't be written \(No space left on device\), what was there stays"):
         write_folder(tmp_path / "run")
     assert (tmp_path / "run" / "mark").read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_folders_change_places_with_and_without_the_system_s_help(tmp_path, monkeypatch, at_once):
+    if not at_once:
+        monkeypatch.setattr("ba3us.data.writing._exchanged", lambda one, other: False)
+    for _ in range(2):
+        write_folder(tmp_path / "run")
+    assert (tmp_path / "run" / "mark").read_text() == "new"
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
 def test_a_disk_that_refuses_is_a_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"a\.csv can't be written \(No space left on device\): choose another"):
-        write_file(tmp_path / "a.csv", OSError(28, "No space left on device"))
+    full = OSError(28, "No space left on device")
+    with pytest.raises(
+        UnwrittenError, match=r"a\.csv can't be written \(No space .*\), nothing was written: make"
+    ):
+        write_file(tmp_path / "a.csv", full)
+    (tmp_path / "a.csv").write_text("old")
+    with pytest.raises(UnwrittenError, match=r"a\.csv can't be written \(No space .*\), what was there stays"):
+        write_file(tmp_path / "a.csv", full)
+
+
+WRITE_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from ba3us.data import writing
+def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
+path, moment = Path(sys.argv[1]), sys.argv[2]
+writing._exchanged = lambda one, other: False
+with writing.new_folder(path) as folder:
+    (folder / "mark").write_text("new")
+    if moment == "writing":
+        die()
+    if moment == "between":
+        real = os.rename
+        writing.os.rename = lambda a, b: die() if b == path else real(a, b)
+    if moment == "after":
+        writing.shutil.rmtree = die
+"""
+
+
+@pytest.mark.parametrize(("moment", "found"), [("writing", "old"), ("between", "old"), ("after", "new")])
+def test_a_process_killed_while_it_writes_leaves_one_of_both(tmp_path, moment, found):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "mark").write_text("old")
+    killed = subprocess.run([sys.executable, "-c", WRITE_AND_DIE, run, moment], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == (1 if moment == "between" else 2)  # with what was being written
+    with only_writer(run):
+        assert (run / "mark").read_text() == found
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_others_are_writing_stays(tmp_path):
+    with new_file(tmp_path / "a.csv") as mine:
+        mine.write_text("mine")
+        with new_file(tmp_path / "a.csv") as other:
+            other.write_text("other")
+        assert (tmp_path / "a.csv").read_text() == "other"
+        assert mine.read_text() == "mine"
+    assert (tmp_path / "a.csv").read_text() == "mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_one_process_at_a_time(tmp_path):
+    out = tmp_path / "deep" / "run"
+    other = r"Another process is writing to .*run: wait until it has ended, or choose another --out"
+    with only_writer(out):
+        with pytest.raises(UserError, match=other), only_writer(out):
+            pass
+        with only_writer(tmp_path / "deep" / "other"):
+            pass
+    with only_writer(out):
+        pass
+    assert list(tmp_path.iterdir()) == []  # not even the folders that were made for it
 
 
 def test_what_may_be_overwritten(tmp_path):

@@ -10,8 +10,10 @@ import torch
 
 from arrays_toys import NAMES, clouds
 from ba3us import PartialAdapter
+from ba3us.data import Target
 from ba3us.engine import Run, Spec, adapt, portfolio, predict, train
 from ba3us.engine import auto as autos
+from ba3us.engine.choice import TOP, VOTE, Choice, half_vote
 from ba3us.engine.opening import OpenedArrays, check_auto, depth
 from ba3us.engine.portfolio import Belief, Member
 from ba3us.engine.samples import Arrays
@@ -32,12 +34,12 @@ def auto(x=X, xt=XT, **options):
     return train(Spec(method="auto", options=STEPS | options), opened(x, xt))[0]
 
 
-def chosen(probabilities, near):
+def chosen(probabilities, near, method):
     """A choice among source-only and members given as probabilities."""
     first, *others = probabilities
-    choice = autos.Choice(near, first)
+    choice = Choice(near, first)
     for number, p in enumerate(others):
-        choice.hear(Belief(Member(f"m{number}", "safn"), p, 0.0))
+        choice.hear(Belief(Member(f"m{number}", method), p, 0.0))
     return choice
 
 
@@ -45,8 +47,7 @@ def test_an_easy_target_is_helped_and_served():
     run = auto()
     assert (run.verdict.word, run.verdict.served) in [(HELPED, ADAPTED), (NO_EVIDENCE, PLAIN)]
     assert np.mean(NAMES[run.best.predictions] == YT) >= np.mean(NAMES[run.evaluations[0].predictions] == YT)
-    assert run.leaderboard["member"].tolist()[0] in ("SAFN", PLAIN)
-    assert set(run.leaderboard["member"]) == {"SAFN", PLAIN}
+    assert set(run.leaderboard["member"]) == {"SAFN", PLAIN, "vote"}
     assert run.classes_called("yes") == ["ant", "bee"]
 
 
@@ -58,6 +59,33 @@ def test_without_evidence_source_only_is_served_unless_forced():
     assert run.model.blueprint.method == PLAIN
     assert (forced.verdict.word, forced.verdict.served) == (NO_EVIDENCE, ADAPTED)
     assert forced.model.blueprint.method == "auto"
+
+
+def test_a_run_is_calibrated_by_a_twin_that_did_not_see_the_rows_put_aside(monkeypatch):
+    asked = []
+    real = autos.train_one
+
+    def seen(spec, opened, *, domains=None, **how):
+        asked.append((spec.method, len(domains.source)))
+        return real(spec, opened, domains=domains, **how)
+
+    monkeypatch.setattr(autos, "train_one", seen)
+    run = auto()
+    assert asked == [(PLAIN, 120), ("auto", 120 + 90), (PLAIN, 120 - 24)]  # of thirty rows of a class six
+    sure = run.calibration
+    assert sure.temperature >= sure.held_out > 0 and sure.kappa == round(run.verdict.figures["kappa"], 4)
+    assert sure.confidence(run.logits(Target(XT))).mean() <= sure.kappa**0.5 + 1e-3
+    model = PartialAdapter(steps=40).fit(X, Y, XT)
+    logits = np.log(model.predict_proba(XT).astype(float))
+    np.testing.assert_allclose(model.predict_confidence(XT), model.calibration_.confidence(logits), atol=1e-4)
+    with pytest.raises(UserError, match="has no calibration: use 'auto'"):
+        PartialAdapter("source-only", steps=2).fit(X, Y, XT).predict_confidence(XT)
+
+
+def test_a_source_with_one_row_a_class_has_none_to_put_aside():
+    x = OpenedArrays(Arrays(X.shape[1:]), X[:4], CODES[:4], XT, NAMES.tolist())
+    run = train(Spec(method="auto", options={"steps": 2, "batch_size": 4}), x)[0]
+    assert run.calibration.held_out == 1 and "too few rows to put some aside" in run.calibration.cautions[-1]
 
 
 def test_best_tries_more_and_sharpens_only_near_targets(monkeypatch):
@@ -77,28 +105,56 @@ def test_best_tries_more_and_sharpens_only_near_targets(monkeypatch):
     ]
 
 
-def test_the_member_with_the_largest_kappa_is_chosen_if_its_classes_hold():
+def four_clusters():
+    """Neighbourhoods of four even classes, their labels, and a poor guess at them."""
     rows = np.repeat(np.eye(4), 10, axis=0) * 5 + 0.1 * np.random.default_rng(0).standard_normal((40, 4))
     near = Neighbours.among(torch.tensor(rows), torch.zeros(4), count=5)
     truth = np.repeat(np.arange(4), 10)
-    poor, better, collapsed = truth.copy(), truth.copy(), np.repeat([0, 0, 0, 1], 10)
-    poor[::3], better[::9] = (poor[::3] + 1) % 4, (better[::9] + 1) % 4
-    p = [np.eye(4)[labels] for labels in (poor, better, truth, collapsed)]
-    assert chosen(p[:1], near).name == PLAIN
-    assert chosen(p, near).name == "m1"
-    assert chosen([p[0], p[3]], near).name == PLAIN  # κ is 1, but half of the classes are gone
-    board = chosen(p, near).leaderboard().set_index("member")
-    assert board.loc["m1", "chosen"] == "yes"
-    assert "fall onto" in board.loc["m2", "against"]
-    assert np.array_equal(chosen([p[1]], near).labels(), truth)
+    return near, truth, np.where(np.arange(40) % 3 == 0, (truth + 1) % 4, truth)
+
+
+def test_the_best_three_take_the_place_of_the_vote_where_their_kappa_is_larger():
+    near, truth, poor = four_clusters()
+    better = np.where(np.arange(40) % 9 == 0, (truth + 1) % 4, truth)
+    collapsed = np.repeat([0, 0, 0, 1], 10)  # κ is 1, but half of the classes are gone
+    p = [np.eye(4)[labels] for labels in (poor, better, truth, truth, poor, collapsed)]
+    choice = chosen(p, near, "ba3us")
+    assert choice.best.name == TOP
+    assert np.array_equal(choice.best.beliefs, np.mean(p[1:4], axis=0))  # neither the worst nor the collapsed
+    board = choice.leaderboard().set_index("member")
+    assert board.loc[TOP, "chosen"] == "yes"
+    assert "fall onto" in board.loc["m4", "against"]
+    assert chosen(p[:3], near, "ba3us").best.name == PLAIN  # two are no three
+    assert chosen([p[2], p[0], p[0], p[0]], near, "ba3us").best.name == PLAIN  # worse than source-only
+    assert np.array_equal(chosen([p[1]], near, "ba3us").labels(), truth)
+
+
+def test_source_only_has_half_of_the_votes():
+    sure, astray, unsure = [0.9, 0.1], [0.2, 0.8], [0.55, 0.45]
+    # by hand: √(0.9·0.2) : √(0.1·0.8) = 3 : 2; two members count as much as one
+    assert half_vote([np.array([sure]), np.array([astray])])[0] == pytest.approx([0.6, 0.4], abs=1e-4)
+    assert half_vote([np.array([sure])] + 2 * [np.array([astray])])[0] == pytest.approx([0.6, 0.4], abs=1e-4)
+    assert half_vote([np.array([unsure]), np.array([astray])])[0].argmax() == 1  # it was not sure itself
+    assert half_vote([np.array([sure])])[0] == pytest.approx(sure, abs=1e-4)
+    assert np.isfinite(half_vote([np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])])).all()
+
+
+def test_robust_members_vote_and_the_board_says_so():
+    near, truth, poor = four_clusters()
+    p = [0.7 * np.eye(4)[labels] + 0.075 for labels in (poor, truth)]
+    choice = chosen(p, near, "safn")
+    assert choice.best.name == VOTE
+    board = choice.leaderboard().set_index("member")
+    assert board.loc[VOTE, "chosen"] == "yes" and (board["chosen"] == "yes").sum() == 1
+    assert set(board.index) == {PLAIN, "m0", VOTE}
 
 
 def test_a_member_that_fails_is_a_row_with_its_reason():
     near = Neighbours.among(torch.randn(20, 3), torch.zeros(3))
-    choice = autos.Choice(near, np.eye(3)[np.arange(20) % 3])
+    choice = Choice(near, np.eye(3)[np.arange(20) % 3])
     choice.hear(Belief(Member("broken", "safn"), None, 1.0, "The loss became nan."))
     assert choice.leaderboard().set_index("member").loc["broken", "against"] == "The loss became nan."
-    assert choice.name == PLAIN
+    assert choice.best.name == PLAIN
 
 
 def test_members_side_by_side_equal_those_one_by_one(monkeypatch):
@@ -183,7 +239,7 @@ def test_members_that_have_ended_are_not_trained_again(data, monkeypatch):
         portfolio, "train_one", lambda asked, *a: trained.append(asked.method) or real(asked, *a)
     )
     adapt(spec(data, options=STEPS | {"preset": "best"}), data / "run", resume=True)
-    assert len(trained) == len(whole.leaderboard) - 1 - 2
+    assert len(trained) == len(whole.leaderboard) - len((PLAIN, VOTE, TOP)) - 2
     for name in ("model.safetensors", "predictions.csv", "presence.csv"):
         assert (data / "run" / name).read_bytes() == (data / "whole" / name).read_bytes()
 

@@ -55,10 +55,10 @@ def test_presence_of_other_classes_or_a_damaged_table_is_a_sentence(data):
     with pytest.raises(UserError, match="is not of this run: adapt again"):
         folder.read_presence(path, [*sorted(ODD)[:3], "other"])
     path.write_text("class,share\n" + path.read_text())
-    with pytest.raises(UserError, match=r"is not of this run|can't be read"):
+    with pytest.raises(UserError, match=r"is not of this run|can't be read|make it again"):
         folder.read_presence(path, sorted(ODD))
     path.unlink()
-    with pytest.raises(UserError, match=r"presence.csv can't be read \(FileNotFoundError\)"):
+    with pytest.raises(UserError, match=r"presence.csv can.t be read .*No such file"):
         folder.read_presence(path, sorted(ODD))
 
 
@@ -70,17 +70,23 @@ def test_parquet_says_what_csv_says(data, source, key, monkeypatch):
     said = predict(data / "run", data / source, data / "out.parquet")
     assert said["parquet"] == str(data / "out.parquet") and said["rows"] == len(XT)
     table, lines = parquet.read_table(data / "out.parquet"), read_table(data / "out.csv")
-    assert table.column_names == [key, "class", "probability"]
+    assert table.column_names == [key, "class", "probability", "confidence", "abstain"]
     assert [str(value) for value in table[key].to_pylist()] == [line[key] for line in lines]
     assert table["class"].to_pylist() == [line["class"] for line in lines]
-    np.testing.assert_allclose(table["probability"], [float(line["probability"]) for line in lines], atol=6e-7)
+    for name in ("probability", "confidence"):
+        np.testing.assert_allclose(table[name], [float(line[name]) for line in lines], atol=6e-7)
+    assert [{True: "yes", False: "no"}[each] for each in table["abstain"].to_pylist()] == [
+        line["abstain"] for line in lines
+    ]
 
 
 def test_rows_are_written_while_others_are_still_to_come(data, monkeypatch):
     """Neither kind of table waits for the last batch."""
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the parquet extra")
     monkeypatch.setattr(predictions, "_GROUP", 4)
-    waiting = iter([[(row, 0, 0.5) for row in range(start, start + 3)] for start in range(0, 12, 3)])
+    waiting = iter(
+        [[predictions.Row(row, 0, 0.5) for row in range(start, start + 3)] for start in range(0, 12, 3)]
+    )
     written = []
     real = parquet.ParquetWriter.write_table
     monkeypatch.setattr(
@@ -93,7 +99,7 @@ def test_rows_are_written_while_others_are_still_to_come(data, monkeypatch):
 def test_class_numbers_stay_numbers_and_odd_names_become_text(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the parquet extra")
     name = b"\xff.jpg".decode("utf-8", "surrogateescape")
-    rows = [[(name, 1, 0.5)]]
+    rows = [[predictions.Row(name, 1, 0.5)]]
     for classes, wanted in (
         ([3, 7], 7),
         ([3, 2**70], str(2**70)),
@@ -102,7 +108,42 @@ def test_class_numbers_stay_numbers_and_odd_names_become_text(tmp_path):
     ):
         predictions._write_parquet(tmp_path / "p.parquet", "path", iter(rows), classes)
         (row,) = parquet.read_table(tmp_path / "p.parquet").to_pylist()
-        assert row == {"path": "\\xff.jpg", "class": wanted, "probability": 0.5}
+        assert row == {
+            "path": "\\xff.jpg",
+            "class": wanted,
+            "probability": 0.5,
+            "confidence": None,
+            "abstain": None,
+        }
+
+
+def test_a_table_abstains_below_the_threshold_of_the_level(data):
+    kept = folder.read_calibration(data / "run" / "calibration.json")
+    counts = []
+    for level in (0.01, 0.3):
+        said = predict(data / "run", data / "t.npz", data / "out.csv", max_error=level)
+        lines = read_table(data / "out.csv")
+        abstained = [float(line["confidence"]) < kept.threshold(level) - 1e-6 for line in lines]
+        assert [line["abstain"] == "yes" for line in lines] == abstained
+        assert (said["max_error"], said["abstained"]) == (level, sum(abstained))
+        assert said["cautions"] == kept.cautions
+        counts.append(sum(abstained))
+    assert counts[0] >= counts[1]
+    with pytest.raises(UserError, match=r"error level is 2: give a share between 0.001 and 1"):
+        predict(data / "run", data / "t.npz", data / "out.csv", max_error=2)
+
+
+def test_a_run_without_calibration_says_so_and_a_damaged_one_too(data):
+    path = data / "run" / "calibration.json"
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(UserError, match=r"calibration.json can't be read: it is damaged"):
+        predict(data / "run", data / "t.npz", data / "out.csv")
+    path.unlink()
+    assert predict(data / "run", data / "t.npz", data / "out.csv")["abstained"] is None
+    assert {(line["confidence"], line["abstain"]) for line in read_table(data / "out.csv")} == {("", "")}
+    with pytest.raises(UserError, match="has no calibration"):
+        predict(data / "run", data / "t.npz", data / "more.csv", max_error=0.05)
+    assert not (data / "more.csv").exists()
 
 
 def test_parquet_without_its_package_is_a_sentence(data, monkeypatch):

@@ -36,3 +36,9 @@ def test_which_columns_are_far_from_unit_scale(factor, far):
 def test_zeros_are_not_a_division_by_zero():
     assert far_from_unit(torch.zeros(5, 2)) is True
     assert torch.isfinite(Scale(2).fit(torch.zeros(5, 2))(torch.zeros(5, 2))).all()
+
+
+def test_the_smallest_deviation_is_not_rounded_to_nothing():
+    """Half of the smallest number that float32 has."""
+    rows = torch.tensor([[1e-45], [0.0]])
+    assert torch.isfinite(Scale(1).fit(rows)(rows)).all()

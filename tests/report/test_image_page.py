@@ -68,10 +68,10 @@ def test_the_least_and_the_most_certain_images_are_in_the_page(folder):
     lines = [
         line.split(",") for line in (folder / "run" / "predictions.csv").read_text("utf-8").splitlines()[1:]
     ]
-    least = min(lines, key=lambda line: float(line[2]))
+    least = min(lines, key=lambda line: float(line[3]))  # path, class, probability, confidence
     assert pictures[0][0]["alt"] == least[0]
     shown = "".join(page.texts("ul", "pictures")[0].split())
-    assert f"takenfor{least[1]},{100 * float(least[2]):.1f}%labelled{least[0].split('/')[0]}" in shown
+    assert f"takenfor{least[1]},{100 * float(least[3]):.1f}%labelled{least[0].split('/')[0]}" in shown
     assert "broken.jpg" in page.section("run")
     assert "Accuracy" in page.texts("h2")
 

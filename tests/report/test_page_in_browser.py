@@ -224,7 +224,7 @@ def test_everything_is_reached_by_the_tab_key_and_seen_to_be(visit, nasty_page):
             break
         assert outline, f"{name} has the focus, and nothing shows it"
         reached.append(name)
-    assert reached[:3] == ["#content", "theme", "#classes"]
+    assert reached[:2] == ["#content", "theme"] and "#classes" in reached[2:4]
     assert reached.count("plot") == page.locator(".plot").count()
     assert sum("key" in name.split() for name in reached) == page.locator(".key:visible").count()
     assert reached.index("#run") < reached.index("plot")  # in the order of the page

@@ -16,6 +16,7 @@ from report_toys import NASTY, PATHS, Taken, make_run, taken, tell, write_data
 
 from arrays_toys import FAST, clouds
 from ba3us import PartialAdapter
+from ba3us.data.tables import read_table
 from ba3us.engine import Run, Spec, adapt
 from ba3us.errors import UserError
 from ba3us.report import write_run_page
@@ -196,12 +197,21 @@ def test_an_automatic_run_shows_what_it_compared_and_not_a_course_of_it(folder, 
     assert "Class weights" not in page.texts("figcaption") and "Accuracy" not in page.texts("figcaption")
     kept = run.history.loc[run.history["selected"].eq(True), "step"].iloc[0]
     assert f"after {kept} updates" in page.section("course")
+    table, lines = page.table("What is kept at an error level"), read_table(tmp_path / "auto/predictions.csv")
+    sure = np.array([float(line["confidence"]) for line in lines])
+    for level, row in zip((0.01, 0.02, 0.05, 0.1, 0.2), table[1:], strict=True):
+        there = sure >= run.calibration.threshold(level) - 1e-6
+        wrong = (run.best.predictions != true)[there]
+        said = f"{100 * wrong.mean():.1f} %" if there.any() else "–"
+        assert row[0] == f"{100 * level:.0f} %" and row[2:] == [f"{100 * there.mean():.1f} %", said]
+    assert [a["id"] for a, _ in page.all("section")][:3] == ["confidence", "classes", "leaderboard"]
+    assert "At an error level of 5 %" in page.texts("p", "aside")[0]
 
 
 @pytest.mark.parametrize(("file", "text"), [("presence.csv", "class\n"), ("history.csv", "phase,step\n")])
 def test_a_file_that_does_not_fit_is_a_sentence(run, file, text):
     (run / file).write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=rf"not whole \({file} does not fit"):
+    with pytest.raises(UserError, match="is not whole"):
         write_run_page(run)
 
 

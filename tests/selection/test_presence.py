@@ -44,4 +44,9 @@ def test_doubt_widens_intervals_and_withholds_calls():
 
 @pytest.mark.parametrize(("kappa", "doubt"), [(0.9, 0.0), (0.7, 0.0), (0.6, 0.3), (0.0, 0.75), (-0.2, 0.75)])
 def test_doubt_falls_with_kappa(kappa, doubt):
-    assert doubt_of(kappa, 0.7) == pytest.approx(doubt)
+    assert doubt_of(kappa, 0.7, changed=0.1) == pytest.approx(doubt)
+
+
+@pytest.mark.parametrize(("kappa", "changed", "doubt"), [(0.8, 0.15, 0.0), (0.8, 0.2, 0.2), (0.6, 0.5, 0.3)])
+def test_much_that_adapting_moved_is_a_doubt_where_neighbours_agree(kappa, changed, doubt):
+    assert doubt_of(kappa, 0.7, changed) == pytest.approx(doubt)

@@ -26,9 +26,8 @@ def near(n: int = 60) -> Neighbours:
     ("member", "plain", "words"),
     [
         (Standing(0.6, 4.0), Standing(0.5, 4.0), ""),
-        (Standing(0.52, 4.0), Standing(0.5, 4.0), "not 0.03 above"),
+        (Standing(0.4, 3.0), Standing(0.5, 4.0), ""),
         (Standing(0.9, 2.0), Standing(0.5, 4.0), "fall onto 2.0 classes"),
-        (Standing(0.9, 4.0), Standing(0.0, 1.0), "one class"),
     ],
 )
 def test_objections(member, plain, words):
@@ -38,18 +37,28 @@ def test_objections(member, plain, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "plain", "changed", "word", "served"),
+    ("chosen", "plain", "changed", "word", "served"),
     [
-        ("SAFN", 0.3, 0.2, HELPED, ADAPTED),  # a member that rose
-        (PLAIN, 0.8, 0.1, HELPED, ADAPTED),  # source-only, smoothed where it may be
-        (PLAIN, 0.3, 0.1, NO_EVIDENCE, PLAIN),  # where it may not
-        ("SAFN", 0.3, 0.001, NO_EVIDENCE, PLAIN),  # nothing changed
+        (Standing(0.5, 4.0), Standing(0.3, 4.0), 0.2, HELPED, ADAPTED),  # neighbours confirm more
+        (Standing(0.32, 4.0), Standing(0.3, 4.0), 0.2, NO_EVIDENCE, PLAIN),  # hardly more
+        (Standing(0.9, 1.2), Standing(0.3, 4.0), 0.2, NO_EVIDENCE, PLAIN),  # κ rose, with the classes gone
+        (
+            Standing(0.37, 5.0),
+            Standing(0.4, 2.0),
+            0.2,
+            HELPED,
+            ADAPTED,
+        ),  # κ fell, but there is more to agree on
+        (Standing(0.3, 5.0), Standing(0.4, 2.0), 0.2, NO_EVIDENCE, PLAIN),  # κ fell too far
+        (Standing(0.8, 4.0), Standing(0.8, 4.0), 0.1, HELPED, ADAPTED),  # source-only was good: smoothed
+        (Standing(0.9, 4.0), Standing(0.3, 4.0), 0.001, NO_EVIDENCE, PLAIN),  # nothing changed
     ],
 )
-def test_of_choice(name, plain, changed, word, served):
-    said = verdict.of_choice(name, Standing(0.85, 4.0), Standing(plain, 4.0), changed)
+def test_of_choice(chosen, plain, changed, word, served):
+    said = verdict.of_choice("vote", chosen, plain, changed)
     assert (said.word, said.served) == (word, served)
     assert f"{changed:.1%}" in said.reasons[1]
+    assert said.figures["evidence"] == pytest.approx(chosen.kappa * np.log(chosen.effective))
 
 
 def test_force_serves_what_was_adapted_but_the_word_stays():

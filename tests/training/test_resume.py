@@ -154,11 +154,11 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch, err
     before = saved(path)
 
     def half(state, file):
-        file.write_bytes(before[: len(before) // 2])
+        file.write(before[: len(before) // 2])
         raise error
 
     monkeypatch.setattr(torch, "save", half)
-    with pytest.raises(type(error)):
+    with pytest.raises((type(error), UserError)):  # a disk's error is a sentence
         checkpoint.save(path, {"position": [0, 0]})
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -166,7 +166,7 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch, err
 
 def _die_while_writing(path):
     def half(state, file):
-        file.write_bytes(b"half")
+        file.write(b"half")
         os._exit(9)
 
     torch.save = half

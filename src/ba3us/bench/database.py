@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import sqlite3
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -19,6 +21,8 @@ import pandas as pd
 from ba3us.bench.domains import Dataset
 from ba3us.bench.execute import RULES, Outcome
 from ba3us.bench.jobs import Job
+from ba3us.data.memory import memory
+from ba3us.data.writing import UnwrittenError
 from ba3us.errors import UserError, require
 from ba3us.selection import LAST, ORACLE, scored
 
@@ -39,6 +43,11 @@ CREATE TABLE kept (
 CREATE TABLE datasets (
     data TEXT PRIMARY KEY, protocol TEXT, task TEXT, variant TEXT, classes TEXT, labels BLOB, labels_kind TEXT
 );
+"""
+# Of the rows above as they were written, because SQLite itself does not notice a changed bit. Runs of files
+# that were begun before there were digests have none, and are believed.
+_DIGESTS = """
+CREATE TABLE IF NOT EXISTS digests (key TEXT PRIMARY KEY, figures TEXT, spec TEXT, kept TEXT) WITHOUT ROWID
 """
 
 
@@ -73,7 +82,11 @@ class Database:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._check_whole()
             self._connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            self._check_ours()
+            try:
+                self._check_ours()
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """Let the file go."""
@@ -98,6 +111,9 @@ class Database:
         with self._writing() as connection:
             for key in keys:
                 connection.execute("DELETE FROM runs WHERE key = ? AND outcome = 'failed'", (key,))
+                connection.execute(
+                    "DELETE FROM digests WHERE key = ? AND key NOT IN (SELECT key FROM runs)", (key,)
+                )
 
     def know(self, protocol: str, datasets: Iterable[Dataset]) -> None:
         """Keep the target's labels of these datasets, once each, for scoring."""
@@ -127,6 +143,14 @@ class Database:
                 for table, content in rows.items():
                     places = ", ".join("?" * len(content[0]))
                     connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", content)
+                # of what is there now: SQLite may have made an integer a float
+                run, scores = (
+                    connection.execute(f"SELECT * FROM {table} WHERE key = ?", (job.key,)).fetchall()
+                    for table in ("runs", "scores")
+                )
+                kept = connection.execute("SELECT * FROM kept WHERE key = ?", (job.key,)).fetchone()
+                digests = (_digest(*run, *scores), _digest(kept[:2]), _digest(kept))
+                connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?)", (job.key, *digests))
 
     def table(self) -> pd.DataFrame:
         """A row per run, and for every rule columns ``accuracy:RULE``, ``absent:RULE`` and ``lost:RULE``."""
@@ -137,6 +161,7 @@ class Database:
         joins = [
             f"LEFT JOIN scores s{i} ON s{i}.key = runs.key AND s{i}.rule = '{r}'" for i, r in enumerate(rules)
         ]
+        self._check_figures()
         with self._named():  # joined by SQLite, which has both in the order of their keys
             return pd.read_sql(
                 f"SELECT runs.*, {', '.join(figures)} FROM runs {' '.join(joins)}", self._connection
@@ -144,7 +169,13 @@ class Database:
 
     def specs(self) -> dict[str, dict[str, Any]]:
         """By key: everything that the result of a run depends on."""
-        return {key: json.loads(spec) for key, spec in self._rows("SELECT key, spec FROM kept")}
+        known: dict[str, str] = dict(self._rows("SELECT key, spec FROM digests"))
+        found: dict[str, dict[str, Any]] = {}
+        for key, spec in self._rows("SELECT key, spec FROM kept"):
+            self._require(key not in known or known[key] == _digest((key, spec)), key)
+            with self._readable(key):
+                found[key] = json.loads(spec)
+        return found
 
     def kept(self, key: str) -> Kept:
         """All of one finished run, with the labels of its target."""
@@ -157,22 +188,55 @@ class Database:
             key,
         )
         require(bool(found), f"No finished run in {self.path} has the key {key!r}.")
-        spec, history, looks, blob, kind, selected, means, said, labels, labels_kind = found[0]
-        evaluations = _unpacked(looks)
-        return Kept(
-            json.loads(spec),
-            _unpacked(history),
-            evaluations,
-            np.frombuffer(zlib.decompress(blob), kind).reshape(len(evaluations), -1),
-            np.frombuffer(zlib.decompress(means), np.float32).reshape(len(evaluations), -1),
-            json.loads(selected),
-            json.loads(said),
-            np.frombuffer(zlib.decompress(labels), labels_kind),
+        known = self._rows("SELECT kept FROM digests WHERE key = ?", key)
+        self._require(
+            not known or known[0][0] == _digest(*self._rows("SELECT * FROM kept WHERE key = ?", key)), key
         )
+        spec, history, looks, blob, kind, selected, means, said, labels, labels_kind = found[0]
+        with self._readable(key):
+            evaluations = _unpacked(looks)
+            return Kept(
+                json.loads(spec),
+                _unpacked(history),
+                evaluations,
+                np.frombuffer(_inflated(blob), kind).reshape(len(evaluations), -1),
+                np.frombuffer(_inflated(means), np.float32).reshape(len(evaluations), -1),
+                json.loads(selected),
+                json.loads(said),
+                np.frombuffer(_inflated(labels), labels_kind),
+            )
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._named():
             return self._connection.execute(query, values).fetchall()
+
+    def _check_figures(self) -> None:
+        """Every run is as it was written, and none is missing."""
+        known: dict[str, str] = dict(self._rows("SELECT key, figures FROM digests"))
+        scores: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        for row in self._rows("SELECT * FROM scores ORDER BY key, rule") if known else ():
+            scores[row[0]].append(row)
+        for row in self._rows("SELECT * FROM runs") if known else ():
+            expected = known.pop(row[0], None)
+            self._require(expected is None or expected == _digest(row, *scores[row[0]]), row[0])
+        self._require(not known, next(iter(known), ""))
+
+    def _require(self, right: bool, key: str) -> None:
+        require(
+            right,
+            f"{self.path} is damaged (the run {key} is not as it was written): restore a copy, or choose "
+            "another --out.",
+        )
+
+    @contextmanager
+    def _readable(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except (zlib.error, ValueError, TypeError) as error:
+            raise UserError(
+                f"{self.path} is damaged (the run {key} can't be read): restore a copy, or choose another "
+                "--out."
+            ) from error
 
     def _check_whole(self) -> None:
         """A file that was cut off may open well and fail much later; its header says how long it should be."""
@@ -192,6 +256,7 @@ class Database:
     def _check_ours(self) -> None:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("PRAGMA trusted_schema = OFF")  # a file's schema calls no functions
         with self._writing() as connection:
             kind, version = (
                 connection.execute(f"PRAGMA {n}").fetchone()[0] for n in ("application_id", "user_version")
@@ -201,24 +266,29 @@ class Database:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {OURS}")
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
-                return
+                kind, version = OURS, FORMAT
         require(kind == OURS, f"{self.path} is another program's database: choose another --out.")
         require(
             version == FORMAT,
             f"{self.path} has format {version}, this version reads {FORMAT}: choose another --out.",
         )
+        with self._writing() as connection:
+            connection.execute(_DIGESTS)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, one writer after the other."""
         with self._named():
+            if not self.path.exists():  # SQLite goes on writing to a file that nobody can find any more
+                raise FileNotFoundError("the file has vanished")
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # a full disk may have ended it
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -228,9 +298,12 @@ class Database:
             said = str(error).splitlines()[-1]
             damaged = isinstance(error, (pd.errors.DatabaseError, sqlite3.DatabaseError))
             damaged = damaged and not isinstance(error, sqlite3.OperationalError)  # locked, read-only
-            words = "is damaged" if damaged else "can't be used"
-            raise UserError(
-                f"{self.path} {words} ({said}): restore a copy, or choose another --out."
+            if damaged:
+                words = f"{self.path} is damaged ({said}): restore a copy, or choose another --out."
+                raise UserError(words) from error
+            raise UnwrittenError(
+                f"{self.path} can't be used ({said}), what it held stays: mend that and run the same command "
+                "again, or choose another --out."
             ) from error
 
 
@@ -242,7 +315,20 @@ def _kept(outcome: Outcome) -> tuple[Any, ...]:
 
 
 def _unpacked(table: bytes) -> pd.DataFrame:
-    return pd.read_csv(io.BytesIO(zlib.decompress(table)), float_precision="round_trip")
+    return pd.read_csv(io.BytesIO(_inflated(table)), float_precision="round_trip")
+
+
+def _inflated(packed: bytes) -> bytes:
+    """What was compressed, if it is whole and fits into memory."""
+    machine = zlib.decompressobj()
+    content = machine.decompress(packed, (memory() or 1 << 32) // 4)
+    if not machine.eof:
+        raise ValueError("it is cut short, or too large")
+    return content
+
+
+def _digest(*rows: tuple[Any, ...]) -> str:
+    return hashlib.blake2b(repr(rows).encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
 
 def _packed(classes: np.ndarray) -> tuple[bytes, str]:

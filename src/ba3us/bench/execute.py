@@ -18,10 +18,13 @@ from ba3us.data.files import read_features
 from ba3us.engine import Spec, train
 from ba3us.engine.opening import Opened, OpenedArrays
 from ba3us.engine.samples import Arrays
+from ba3us.engine.vectors import NEIGHBOURS, neighbours, sampled
+from ba3us.neighbours import Neighbours
+from ba3us.selection.verdict import Standing
 
 # rules that choose among the evaluations of a run afterwards: which of their label-free scores, and its sign
 RULES = {"entropy": ("entropy", -1), "information-maximisation": ("information_maximisation", 1)}
-RULES |= {"nuclear-norm": ("nuclear_norm", 1)}
+RULES |= {"nuclear-norm": ("nuclear_norm", 1), NEIGHBOURS: ("evidence", 1)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +53,18 @@ def execute(job: Job) -> Outcome:
     spec, opened = opened_job(job)
     start, cpu_start = time.perf_counter(), time.process_time()
     run, _ = train(spec, opened)
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     table = pd.DataFrame(
         [{"phase": e.phase, "step": e.step, "candidate": e.candidate, **e.scores} for e in run.evaluations]
     )
-    chosen = {rule: (sign * table[score]).where(table["candidate"]) for rule, (score, sign) in RULES.items()}
+    if isinstance(opened, OpenedArrays):
+        near, rows = _neighbours(job.data, opened, spec)
+        table["evidence"] = [Standing.of(e.predictions[rows], near).evidence for e in run.evaluations]
+    chosen = {
+        rule: (sign * table[score]).where(table["candidate"])
+        for rule, (score, sign) in RULES.items()
+        if score in table
+    }
     return Outcome(
         history=run.history,
         evaluations=table,
@@ -61,10 +72,24 @@ def execute(job: Job) -> Outcome:
         probabilities=np.stack([e.mean_probabilities for e in run.evaluations]).astype(np.float32),
         selected={rule: int(values.argmax()) for rule, values in chosen.items()},
         updates=run.about["updates"],
-        seconds=time.perf_counter() - start,
-        cpu_seconds=time.process_time() - cpu_start,
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
         said={name: run.summary().get(name) for name in ("verdict", "classes", "leaderboard")},
     )
+
+
+_found: dict[
+    str, tuple[Neighbours, np.ndarray]
+] = {}  # of the last target; the runs of a task follow each other
+
+
+def _neighbours(data: str, opened: OpenedArrays, spec: Spec) -> tuple[Neighbours, np.ndarray]:
+    """The target's neighbourhoods, and the rows among which they were looked for."""
+    if data not in _found:
+        rows = sampled(len(opened.target))
+        _found.clear()
+        _found[data] = neighbours(*opened.domains(None, spec, False), rows), rows
+    return _found[data]
 
 
 def opened_job(job: Job) -> tuple[Spec, Opened]:

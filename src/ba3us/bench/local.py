@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing import connection, get_context
@@ -14,6 +13,7 @@ from ba3us.bench.database import Failure
 from ba3us.bench.execute import Outcome, execute
 from ba3us.bench.jobs import THREADS, Job
 from ba3us.data.cache import cores
+from ba3us.engine.workers import serve_parent
 
 Work = Callable[[Job], Outcome]
 _SPAWN = get_context("spawn")
@@ -83,7 +83,7 @@ class _Worker:
 
 
 def _serve(pipe: Any, work: Work) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides what Ctrl-C means
+    serve_parent()
     torch.set_num_threads(THREADS)
     with suppress(EOFError, OSError):  # the first process is gone
         while True:

@@ -165,8 +165,8 @@ def page(study: Study, made: Sequence[Table]) -> str:
 def made_by(study: Study) -> tuple[str, str]:
     """The command that was typed, and the versions (and commit) it was run with."""
     what = [f"{name} {version}" for name, version in study.jobs[0].spec["versions"].items()]
-    commit = _commit()
-    what += [f"commit {commit}"] if commit else []
+    where = commit()
+    what += [f"commit {where}"] if where else []
     return shlex.join(["ba3us", *sys.argv[1:]]), ", ".join(what)
 
 
@@ -183,7 +183,7 @@ def _notes(protocol: Protocol, names: list[str], backbones: set[str | None], see
     return said
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the package, where it lies in a repository."""
     call = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from ba3us.cli.app import Json, app, show
 from ba3us.cli.memory import keep_memory
-from ba3us.errors import require
-from ba3us.progress import moment, say
+from ba3us.errors import UserError, require
+from ba3us.progress import moment, say, visible
 
 
 def _option(group: str, help: str, *names: str) -> Any:
@@ -26,7 +26,18 @@ def _option(group: str, help: str, *names: str) -> Any:
 _DATA, _IMAGES, _TRAINING, _DEVICES = "Features", "Images", "Training", "Devices"
 _MOST = 30  # classes shown
 _OF_AUTO = ("preset", "time_limit", "force")
-_NOT_SPEC = ("config", "out", "overwrite", "resume", "json", "settings", "steps", *_OF_AUTO)
+_NOT_SPEC = (
+    "config",
+    "out",
+    "overwrite",
+    "resume",
+    "report",
+    "tensorboard",
+    "json",
+    "settings",
+    "steps",
+    *_OF_AUTO,
+)
 
 
 @app.command()
@@ -48,6 +59,12 @@ def adapt(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where the run in --out was interrupted.")
     ] = False,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write the page report.html into the run directory.")
+    ] = True,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="A folder for TensorBoard: losses and label-free scores as they come.")
+    ] = None,
     json: Json = False,
     method: Annotated[
         str | None, _option(_TRAINING, "auto (the default), or a name that 'ba3us methods' lists.")
@@ -69,6 +86,22 @@ def adapt(
     ] = None,
     seed: Annotated[int | None, _option(_TRAINING, "Of initial weights, batches and dropout (0).")] = None,
     threads: Annotated[int | None, _option(_TRAINING, "CPU threads; results depend on them.")] = None,
+    on_nan: Annotated[
+        str | None,
+        _option(
+            _TRAINING, "When a loss is no number: stop (default), or retry from the last good state, slower."
+        ),
+    ] = None,
+    on_collapse: Annotated[
+        str | None,
+        _option(_TRAINING, "When predictions fall onto few classes: continue (default) or stop; it is said."),
+    ] = None,
+    correct_prior: Annotated[
+        bool | None,
+        _option(
+            _TRAINING, "In the end, put the classifier's prior right by EM (mild shifts).", "--correct-prior"
+        ),
+    ] = None,
     labels: Annotated[Path | None, _option(_DATA, "The source's labels, .npy.")] = None,
     backbone: Annotated[
         str | None, _option(_IMAGES, "A timm name; efficientnet_lite0, the default, needs no network.")
@@ -99,7 +132,8 @@ def adapt(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     with moment("Loading torch", not json):
         from ba3us import engine
-        from ba3us.engine.folder import is_interrupted
+        from ba3us.engine.folder import can_go_on
+        from ba3us.training import TensorBoard
         from ba3us.training.devices import launched
 
     named = {k: given[k] for k in ("steps", *_OF_AUTO) if k in given}
@@ -109,15 +143,31 @@ def adapt(
     out = out or Path("runs") / Path(str(spec.target)).stem
     try:
         with launched(spec.device, spec.devices, spec.nodes) as team:
-            run = engine.adapt(spec, out, overwrite=overwrite, resume=resume, show=team.first and not json)
+            hooks = [] if tensorboard is None else [TensorBoard(tensorboard)]
+            how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "hooks": hooks}
+            run = engine.adapt(spec, out, **how, show=team.first and not json)
     except (KeyboardInterrupt, SystemExit):
-        if out.is_dir() and is_interrupted(out):
-            again = [a for a in sys.argv[1:] if a != "--resume"]
-            say(f"Interrupted; go on with: {shlex.join(['ba3us', *again, '--resume'])}", not json)
+        again = ["ba3us", *(a for a in sys.argv[1:] if a != "--resume")]
+        if can_go_on(out):
+            say(f"Interrupted; go on with: {shlex.join([*again, '--resume'])}")
+        else:
+            say(f"Interrupted before anything was saved; start again with: {shlex.join(again)}")
         raise
     if team.first:
-        summary = {"run": str(out)} | run.summary()
+        page = _page(out, not json) if report else None
+        summary = {"run": str(out), "page": page} | run.summary()
         show(summary, json, _table(summary))
+
+
+def _page(out: Path, shown: bool) -> str | None:
+    """Where the run's page is; a run without one is whole all the same."""
+    from ba3us.report import write_run_page
+
+    try:
+        return str(write_run_page(out, show=shown, quick=True))
+    except UserError as error:
+        say(f"The run is in {out}, but its page was not written: {error}", shown)
+        return None
 
 
 def _spec(asked: dict[str, Any], config: Path | None, settings: list[str] | None, named: dict[str, Any]) -> Any:
@@ -147,28 +197,33 @@ def _spec(asked: dict[str, Any], config: Path | None, settings: list[str] | None
 def _table(summary: dict[str, Any]) -> Group:
     """The verdict in words, what was tried, and the classes that may be there."""
     parts: list[Any] = []
+    ending: list[Any] = []
     if said := summary.get("verdict"):
         parts += [
             Text(f"Verdict: {said['word']}. Served: {said['served']}.", style="bold"),
-            *said["reasons"],
+            *map(visible, said["reasons"]),
             "",
         ]
+    if sure := summary.get("confidence"):
+        parts += [*sure, ""]
     if board := summary.get("leaderboard"):
         tried = Table("system", "κ of neighbours", "effective classes", "", title="What was tried")
         for row in board:
             why = "chosen" if row["chosen"] else row["against"]
-            tried.add_row(row["member"], f"{row['kappa']:.2f}", f"{row['effective_classes']:.1f}", why)
+            tried.add_row(row["member"], f"{row['kappa']:.2f}", f"{row['effective_classes']:.1f}", visible(why))
         parts += [tried, ""]
     counts = len(summary["classes_present"]), len(summary["classes_unsure"]), len(summary["classes"])
-    title = f"{summary['run']}: of {counts[2]} classes {counts[0]} are present, {counts[1]} unsure"
+    title = f"{visible(summary['run'])}: of {counts[2]} classes {counts[0]} are present, {counts[1]} unsure"
     table = Table("class", "share of the target", "95 %", "present", title=title, caption=caption(summary))
     shown = [row for row in summary["classes"] if row["present"] != "no"]
     for row in sorted(shown, key=lambda row: -row["share"])[:_MOST]:
         interval = f"{row['low']:.1%} – {row['high']:.1%}"
-        table.add_row(str(row["class"]), f"{row['share']:.1%}", interval, row["present"])
+        table.add_row(visible(row["class"]), f"{row['share']:.1%}", interval, row["present"])
     if len(shown) > _MOST:
         table.add_row("…", f"{len(shown) - _MOST} more in presence.csv", "", "")
-    return Group(*parts, table)
+    if summary["page"]:
+        ending = ["", Text(f"The page to look at: {visible(summary['page'])}", overflow="fold")]
+    return Group(*parts, table, *ending)
 
 
 def caption(summary: dict[str, Any]) -> str | None:
@@ -179,4 +234,4 @@ def caption(summary: dict[str, Any]) -> str | None:
         were = "file was" if count == 1 else "files were"
         where = summary.get("skipped_file") or Path(summary["run"]) / "skipped.csv"
         notes.append(f"{count} {were} left out: see {where}.")
-    return " ".join(notes) or None
+    return visible(" ".join(notes)) or None

@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from ba3us import __version__
 from ba3us.errors import UserError
+from ba3us.progress import visible
 
 app = typer.Typer(
     name="ba3us",
@@ -44,7 +45,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"ba3us: {error}")
+        Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"ba3us: {visible(error)}")
         sys.exit(2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from sklearn.datasets import load_digits
 from torch.nn import functional as F
 
 from ba3us.data.files import FeatureSet, write_features
+from ba3us.data.writing import new_file
 from ba3us.errors import did_you_mean, optional_import, require
 
 PRESENT = (0, 1, 2, 3, 4)  # the target's classes; a user would not know them
@@ -36,6 +38,24 @@ def write_digits(name: str, folder: Path) -> Path:
         x, y = known[name]()
         write_features(path, FeatureSet(x.reshape(len(x), -1), y, [str(digit) for digit in range(10)]))
     return path
+
+
+class DigitFiles(NamedTuple):
+    """The task of :func:`mnist_to_digits` on disk; the target's labels are for scoring afterwards."""
+
+    source: Path
+    target: Path
+    labels: Path
+
+
+def write_task(folder: Path) -> DigitFiles:
+    """Write the task of :func:`mnist_to_digits`."""
+    _, _, xt, yt = mnist_to_digits()
+    target, labels = folder / "digits_0-4.npz", folder / "digits_0-4_labels.npy"
+    write_features(target, FeatureSet(xt.reshape(len(xt), -1)))
+    with new_file(labels) as part, part.open("wb") as file:
+        np.save(file, yt.astype(str))
+    return DigitFiles(write_digits("mnist", folder), target, labels)
 
 
 def _mnist() -> tuple[np.ndarray, np.ndarray]:

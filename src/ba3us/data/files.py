@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ba3us.data.memory import memory
 from ba3us.data.writing import check_new_file, new_file
 from ba3us.errors import UserError, require
 
@@ -151,6 +152,7 @@ def check_writable(path: str | Path) -> None:
 def _read_npz(path: Path, needed: str = "features") -> FeatureSet:
     """All of a file or, where only labels are `needed`, all but its features."""
     with np.load(path, allow_pickle=False) as file:
+        _check_archive(file, path, needed)
         require(
             needed in file.files,
             f"{path} has no array {needed!r} (it has: {', '.join(file.files) or 'none'}): "
@@ -178,6 +180,23 @@ def _read_npz(path: Path, needed: str = "features") -> FeatureSet:
             backbone=text("backbone"),
             weights=text("weights"),
         )
+
+
+def _check_archive(file: Any, path: Path, needed: str) -> None:
+    """It is an archive whose arrays fit into memory and are called the same in its index and beside the data.
+
+    (An array whose name is damaged would else be one that is not there.)
+    """
+    require(hasattr(file, "zip"), f"{path} holds a bare array: call it .npy, or save it with numpy.savez.")
+    size, most = 0, memory()
+    for record in file.zip.infolist():
+        file.zip.open(record).close()
+        size += record.file_size if needed == "features" or record.filename != "features.npy" else 0
+    require(
+        most is None or size <= most,
+        f"{path} holds {size / 1e9:.1f} GB of arrays, but there are {(most or 0) / 1e9:.1f} GB of memory: save "
+        "the features as .npy, which stays on disk.",
+    )
 
 
 def _read_npy(path: Path) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ SUFFIXES = {
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
     ".jp2", ".avif", ".ico", ".tga",
 }  # fmt: skip
+_MOST_WAYS = 100  # that lead to one folder by links: links to links could otherwise multiply without end
 _MOST_CLASSES = 1_000_000  # a larger label is a mistake, and a name per class would fill the memory
 
 
@@ -36,7 +37,7 @@ class ImageList:
     root : Path
         Where relative paths start.
     paths : list of str
-        One per image, relative to `root` (or absolute, if a list file says so).
+        One per image, relative to `root` (or absolute and below it, if a list file says so).
     labels : int64 array or None
         0 … C-1, or None for unlabelled images.
     class_names : list of str or None
@@ -71,7 +72,8 @@ def read_images(
     A folder whose images lie in subfolders is labelled: one class per direct subfolder, in alphabetical
     order, however deep the images lie in it; names that differ only in case are two classes.
     A folder with images and no subfolders is unlabelled. A list file holds ``path label`` (or just
-    ``path``) on each line.
+    ``path``) on each line; no path leads out of `root`, neither an absolute one nor one with ``..``. Links
+    are followed wherever they lead: they are the file system's, not the list's.
 
     Parameters
     ----------
@@ -130,12 +132,18 @@ def _walk(root: Path, skipped: list[Skipped]) -> Iterator[str]:
         skipped.append(Skipped(where, f"the folder can't be read ({error.strerror})"))
 
     above: dict[str, frozenset[str]] = {}  # folder → where it and all above it really are
+    ways: Counter[str] = Counter()
     for folder, folders, names in os.walk(root, followlinks=True, onerror=unreadable):
         real = os.path.realpath(folder)
         parents = above.get(os.path.dirname(folder), frozenset())
         if real in parents:
             folders.clear()
             skipped.append(Skipped(os.path.relpath(folder, root), "a link back to a folder above it"))
+            continue
+        ways[real] += 1
+        if ways[real] > _MOST_WAYS:
+            folders.clear()
+            skipped.append(Skipped(os.path.relpath(folder, root), f"more than {_MOST_WAYS} links lead to it"))
             continue
         above[folder] = parents | {real}
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -160,7 +168,7 @@ def _read_list(path: Path, root: Path, labelled: bool | None, class_names: Seque
         root.is_dir(), f"The root {root} is not a folder: give the one that the paths of {path} start from."
     )
     lines = lines_of(path)
-    if labelled is False:
+    if labelled is False or not lines:
         return ImageList(root, _found([_split(line)[0] for line in lines], root, path))
     rows = [_split(line) for line in lines]
     without = [number for number, (_, label) in enumerate(rows, start=1) if label is None]
@@ -204,7 +212,16 @@ def _split(line: str) -> tuple[str, int | None]:
 
 
 def _found(names: list[str], root: Path, path: Path) -> list[str]:
-    """The names as they are, if at least one file is there; a wrong root would otherwise skip them all."""
+    """The names as they are, if all lie below the root and at least one file is there.
+
+    (A wrong root would otherwise skip them all.)
+    """
+    inside = os.path.join(os.path.abspath(root), "")
+    for name in names:
+        require(
+            os.path.abspath(root / name).startswith(inside),
+            f"{path} names {name!r}, which lies outside {root}: give a folder that holds all of them (--root).",
+        )
     if names and not any((root / name).exists() for name in names):
         raise UserError(
             f"None of the {len(names)} images of {path} is under {root} (the first is {names[0]!r}): "

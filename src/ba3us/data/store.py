@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,13 +218,11 @@ class Store:
         if fcntl is None or not self.budget:
             yield
             return
-        with open(self.folder / "lock", "w") as file:
-            try:
+        with ExitStack() as holding:
+            with suppress(OSError):  # some file systems have no locks, and some are only to be read
+                file = holding.enter_context(open(self.folder / "lock", "w"))
                 fcntl.flock(file, fcntl.LOCK_EX)
-            except OSError:  # some network file systems have no locks
-                yield
-                return
-            self._tidy()
+                self._tidy()
             yield
 
     def _tidy(self) -> None:

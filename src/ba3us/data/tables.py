@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from ba3us.errors import UserError, require
+
 _RUN = "[=+\\-@\t\r]"  # what a spreadsheet takes for the start of a formula
 _FORMULA, _MARKED = re.compile(f"'*{_RUN}"), re.compile(f"'+{_RUN}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -26,8 +28,17 @@ def new_table(path: Path, columns: Iterable[str]) -> Iterator[Callable[[Iterable
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a file that :func:`new_table` made, marks taken off."""
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return [{key: unmarked(text or "") for key, text in row.items()} for row in csv.DictReader(file)]
+    try:
+        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+            columns, *rows = csv.reader(file, strict=True)
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"The table {path} can't be read ({error}): make it again.") from error
+    for number, row in enumerate(rows, start=1):
+        require(
+            len(row) in (0, len(columns)),
+            f"The table {path} has {len(row)} cells in row {number} for {len(columns)} columns: make it again.",
+        )
+    return [{key: unmarked(text) for key, text in zip(columns, row)} for row in rows if row]
 
 
 def marked(cell: Any) -> Any:

@@ -1,14 +1,29 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all, also when a process is killed or the disk is full."""
 
 from __future__ import annotations
 
+import ctypes
+import glob
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ba3us.errors import UserError, require
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this system: what killed processes left is then not taken away
+    fcntl = None  # type: ignore[assignment]
+
+_EXCHANGE = 2  # of Linux's renameat2
+_HERE = -100  # paths as they are
+
+
+class UnwrittenError(UserError):
+    """A file or folder that can't be written; what was there before is as it was."""
 
 
 def check_new_file(path: Path) -> None:
@@ -32,60 +47,156 @@ def check_new_folder(path: Path, overwrite: bool, is_ours: Callable[[Path], bool
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """A temporary name to write to; when the block ends well, the file takes its place, else it is removed."""
-    path = path.absolute()
-    part = _beside(path, "part")
-    try:
-        with _failure_named(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            yield part
-            os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with _workshop(path) as made:
+        yield made
+        os.replace(made, path)
 
 
 @contextmanager
 def new_files(path: Path) -> Iterator[Path]:
-    """As :func:`new_file`, in a temporary folder: what else is written into it comes along, before the file."""
-    path = path.absolute()
-    part = _beside(path, "part")
-    try:
-        with _failure_named(path):
-            part.mkdir(parents=True)
-            yield part / path.name
-            for file in sorted(part.iterdir(), key=lambda file: file.name == path.name):
-                os.replace(file, path.with_name(file.name))
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    """As :func:`new_file`; what else is written beside the temporary name comes along, before the file."""
+    with _workshop(path) as made:
+        yield made
+        for file in sorted(made.parent.iterdir(), key=lambda file: file.name == made.name):
+            os.replace(file, path.with_name(file.name))
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder to fill; when the block ends well, it takes its place, else it is removed."""
+    with _workshop(path) as made:
+        made.mkdir()
+        yield made
+        if path.is_dir():
+            _swap(made, path.absolute())
+        else:
+            os.rename(made, path)
+
+
+@contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """Be the one process that works on `path` while this lasts; a sentence if another one does.
+
+    What a killed process left beside it is taken away first. Where the file system has no locks, nobody is
+    kept out.
+    """
+    _check_parent(path)
     path = path.absolute()
-    part, old = _beside(path, "part"), _beside(path, "old")
+    lock = path.with_name(f".{path.name}.lock")
+    with _failure_named(path):
+        made = [folder for folder in path.parents if not folder.exists()]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _locked(lock)
+    if file is None:
+        raise UserError(
+            f"Another process is writing to {path}: wait until it has ended, or choose another --out."
+        )
+    try:
+        _tidy(path)
+        yield
+    finally:
+        with suppress(OSError):
+            lock.unlink(missing_ok=True)  # while it is held, so that nobody else's is removed
+        os.close(file)
+        with suppress(OSError):  # nothing was written
+            for folder in made:
+                folder.rmdir()
+
+
+# --- how ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _workshop(path: Path) -> Iterator[Path]:
+    """A name in a folder of its own beside `path`, which is locked while it is in use, and then removed."""
+    path = path.absolute()
+    shop, file = _shop(path), None
     try:
         with _failure_named(path):
-            part.mkdir(parents=True)
-            yield part
-            _replace(path, part, old)
+            _tidy(path)
+            while file is None:  # somebody may take it for one that was left, until it is locked
+                shop = _shop(path)
+                shop.mkdir(parents=True)
+                file = _hold(shop)
+            yield shop / path.name
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(shop, ignore_errors=True)
+        if file is not None:
+            os.close(file)
 
 
-def _replace(path: Path, part: Path, old: Path) -> None:
-    if path.exists():
-        os.rename(path, old)
+def _shop(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
+
+
+def _tidy(path: Path) -> None:
+    """Remove what killed processes left beside `path`; a folder that one had put aside comes back."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part") if fcntl else ():
+        file = _hold(left) if left.is_dir() else None
+        if file is not None:
+            if (left / "old").is_dir() and not os.path.lexists(path):
+                os.rename(left / "old", path)
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(file)
+
+
+def _hold(folder: Path) -> int | None:
+    """A locked descriptor of a folder; None if another process has it, or it is gone."""
     try:
-        os.rename(part, path)
+        file = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    if _lock(file) and folder.exists():
+        return file
+    os.close(file)
+    return None
+
+
+def _locked(path: Path) -> int | None:
+    """A locked descriptor of a file that is made for it; None if another process has it."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        if not _lock(file):
+            os.close(file)
+            return None
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        os.close(file)  # its holder has removed it meanwhile
+
+
+def _lock(file: int) -> bool:
+    """Whether nobody else has the lock; some file systems have none."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _swap(new: Path, path: Path) -> None:
+    """Let a new folder take the place of an old one: at once where the system can, else by way of a name."""
+    if _exchanged(new, path):
+        return
+    old = new.with_name("old")
+    os.rename(path, old)
+    try:
+        os.rename(new, path)
     except BaseException:
-        if old.exists():
-            os.rename(old, path)
+        os.rename(old, path)
         raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
-def _beside(path: Path, kind: str) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.{kind}")
+def _exchanged(one: Path, other: Path) -> bool:
+    """Whether two folders have changed places in one go, which Linux can on most file systems."""
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError, TypeError):
+        return False
+    return rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0
 
 
 def _check_parent(path: Path) -> None:
@@ -102,6 +213,7 @@ def _failure_named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"{path} can't be written ({error.strerror or error}): choose another place."
+        kept = "what was there stays as it was" if os.path.lexists(path) else "nothing was written"
+        raise UnwrittenError(
+            f"{path} can't be written ({error.strerror or error}), {kept}: make room, or choose another place."
         ) from error

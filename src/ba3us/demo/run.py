@@ -10,18 +10,20 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from rich.table import Table
 
 from ba3us.data.cache import cores
-from ba3us.data.digits import PRESENT, mnist_to_digits
+from ba3us.data.digits import PRESENT, DigitFiles, mnist_to_digits, write_task
 from ba3us.engine import Run, Spec, train
-from ba3us.engine.opening import OpenedArrays
-from ba3us.engine.samples import Arrays
+from ba3us.engine.folder import check_free
+from ba3us.engine.opening import open_spec
 from ba3us.progress import bar
+from ba3us.report import write_run_page
 from ba3us.selection import selected_accuracy
 
 SYSTEMS = ("source-only", "ba3us", "auto")
@@ -35,6 +37,7 @@ class Outcome:
     accuracies: dict[str, list[float]]
     seconds: float
     said: dict[str, Any]
+    page: str | None = None
 
     def payload(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -48,6 +51,7 @@ class Outcome:
             "seconds": round(self.seconds, 1),
             "results": rows,
             "auto": self.said,
+            "page": self.page,
         }
 
     def table(self) -> Table:
@@ -61,9 +65,20 @@ class Outcome:
         return table
 
 
-def run(seeds: int = 3, steps: int = STEPS, workers: int = 0, quiet: bool = False) -> Outcome:
-    """Train every system with every seed, in single-threaded runs side by side; they repeat exactly."""
-    jobs = [(name, seed, steps) for name in SYSTEMS for seed in range(seeds)]
+def run(
+    seeds: int = 3, steps: int = STEPS, workers: int = 0, quiet: bool = False, out: Path = Path("runs/demo")
+) -> Outcome:
+    """Train every system with every seed, in single-threaded runs side by side; they repeat exactly.
+
+    The automatic run of seed 0 is written to `out` with its page; the files it read lie beside.
+    """
+    check_free(out, overwrite=True, resume=False)
+    task = write_task(out.with_name(f"{out.name}-data"))
+    jobs = [
+        Job(task, name, seed, steps, out if (name, seed) == ("auto", 0) else None)
+        for name in SYSTEMS
+        for seed in range(seeds)
+    ]
     accuracies: dict[str, list[float]] = {name: [] for name in SYSTEMS}
     said: dict[str, Any] = {}
     start = time.perf_counter()
@@ -72,23 +87,42 @@ def run(seeds: int = 3, steps: int = STEPS, workers: int = 0, quiet: bool = Fals
         bar("Adapting", len(jobs), show=not quiet) as shown,
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
     ):
-        for done, ((name, seed, _), found) in enumerate(zip(jobs, pool.map(_outcome, jobs)), start=1):
-            accuracies[name].append(found[0])
-            said = found[1] if name == "auto" and seed == 0 else said
+        for done, (job, found) in enumerate(zip(jobs, pool.map(_outcome, jobs)), start=1):
+            accuracies[job.system].append(found[0])
+            said = said if job.out is None else found[1]
             shown.update(done, ", ".join(f"{n} {np.mean(v):.1f}" for n, v in accuracies.items() if v))
-    return Outcome(accuracies, time.perf_counter() - start, said)
+    seconds = time.perf_counter() - start
+    return Outcome(accuracies, seconds, said, str(write_run_page(out, task.labels, show=not quiet, quick=True)))
 
 
-def trained(name: str, seed: int, steps: int = STEPS) -> Run:
-    """One run of the demo on one thread."""
-    x, y, xt, _ = mnist_to_digits()
-    flat, new = (rows.reshape(len(rows), -1) for rows in (x, xt))
-    spec = Spec(method=name, options={"steps": steps}, seed=seed, threads=1)
-    return train(spec, OpenedArrays(Arrays(flat.shape[1:]), flat, y, new, list(range(10))))[0]
+class Job(NamedTuple):
+    """One run of the demo; `out` is where to write it, if anywhere."""
+
+    task: DigitFiles
+    system: str
+    seed: int
+    steps: int = STEPS
+    out: Path | None = None
 
 
-def _outcome(job: tuple[str, int, int]) -> tuple[float, dict[str, Any]]:
+def trained(job: Job) -> Run:
+    """Carry a job out, on one thread."""
+    spec = Spec(
+        source=str(job.task.source),
+        target=str(job.task.target),
+        method=job.system,
+        options={"steps": job.steps},
+        seed=job.seed,
+        threads=1,
+    )
+    found, target = train(spec, open_spec(spec))
+    if job.out is not None:
+        found.save(job.out, target)
+    return found
+
+
+def _outcome(job: Job) -> tuple[float, dict[str, Any]]:
     torch.set_num_threads(1)
-    found = trained(*job)
+    found = trained(job)
     verdict = {} if found.verdict is None else found.verdict.packed()
     return 100 * selected_accuracy(found, mnist_to_digits()[3]), verdict

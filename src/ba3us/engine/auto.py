@@ -1,9 +1,9 @@
 """The automatic choice: systems are tried beside source-only, and one network is taught what holds.
 
 1. Source-only is trained, and κ, the agreement of its classes among the target's own neighbours, is measured.
-2. Members are trained (:mod:`ba3us.engine.portfolio`). The one with the largest κ is chosen, if κ rose enough
-   and its classes have not collapsed; else source-only itself.
-3. The chosen one's beliefs are smoothed over the target's neighbours.
+2. Members are trained (:mod:`ba3us.engine.portfolio`) and heard (:mod:`ba3us.engine.choice`): they vote, and
+   source-only has half of the votes, so that it outvotes a member that went astray.
+3. What was voted is smoothed over the target's neighbours.
 4. A plain network learns the source's rows and the target's under these classes: one small model serves.
 5. The verdict (:mod:`ba3us.selection.verdict`) compares. Without evidence, source-only is served.
 """
@@ -16,17 +16,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from ba3us.data import Target
+from ba3us.data import Source, Target
 from ba3us.data.domain import check_alike
 from ba3us.data.taught import TaughtSource
 from ba3us.engine import folder as files
+from ba3us.engine.calibrating import calibrated
+from ba3us.engine.choice import Choice
 from ba3us.engine.opening import Opened, OpenedArrays, check_auto
-from ba3us.engine.portfolio import FAST, ROBUST, SHARPENING, Belief, Member, beliefs
+from ba3us.engine.portfolio import FAST, ROBUST, SHARPENING, Member, beliefs
 from ba3us.engine.run import Run
 from ba3us.engine.samples import Domains
 from ba3us.engine.spec import Spec
@@ -38,8 +38,9 @@ from ba3us.methods.registry import get
 from ba3us.neighbours import Neighbours
 from ba3us.progress import Bar, bar
 from ba3us.selection import verdict as verdicts
+from ba3us.selection.calibration import Calibration
 from ba3us.selection.presence import doubt_of
-from ba3us.selection.verdict import ADAPTED, NEAR, PLAIN, Standing, Verdict
+from ba3us.selection.verdict import ADAPTED, NEAR, PLAIN, Verdict
 from ba3us.training import Hook
 from ba3us.training.team import Team
 
@@ -79,9 +80,13 @@ def train_auto(
         seen = Domains(lessons, pile.domains.target)
         taught, target = train_one(_taught(spec), opened, domains=seen, hooks=hooks)
         changed = float(np.mean(taught.best.predictions != plain.best.predictions))
-        said = verdicts.of_choice(choice.name, choice.chosen, choice.plain, changed, config.force)
-        shown.update(total, f"{choice.name} κ {choice.chosen.kappa:.2f}, {said.word}")
-    return _run(spec, plain, taught, choice, said, time.perf_counter() - start), target
+        best = choice.best
+        said = verdicts.of_choice(best.name, best.standing, choice.plain, changed, config.force)
+        shown.update(total, f"{best.name} κ {best.standing.kappa:.2f}, {said.word}")
+        run = _run(spec, plain, taught, choice, said)
+        run.calibration = calibration(run, target, spec, opened, pile)
+    run.about["seconds"] = round(time.perf_counter() - start, 2)
+    return run, target
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,50 +112,6 @@ class Pile:
         return cls(pile, seen.domains(None, spec, False), rows, shown, near)
 
 
-class Choice:
-    """Members as they come in, and which of them holds."""
-
-    def __init__(self, near: Neighbours, plain: np.ndarray) -> None:
-        self.near, self.name, self.beliefs = near, PLAIN, plain
-        self.plain = self.chosen = Standing.of(plain.argmax(axis=1), near)
-        self.board = [self._row(PLAIN, self.plain, 0.0, "")]
-        self.smoothed = [self.labels()]  # what could be believed of the rows
-
-    def hear(self, belief: Belief) -> None:
-        """Take a member in, and prefer it if it may be and its κ is the largest."""
-        if belief.probabilities is None:
-            self.board.append(self._row(belief.member.name, None, belief.seconds, belief.failure))
-            return
-        standing = Standing.of(belief.probabilities.argmax(axis=1), self.near)
-        against = verdicts.objection(standing, self.plain)
-        self.board.append(self._row(belief.member.name, standing, belief.seconds, against))
-        if not against and standing.kappa > (self.chosen.kappa if self.name != PLAIN else -math.inf):
-            self.name, self.chosen, self.beliefs = belief.member.name, standing, belief.probabilities
-        if belief.member.seed == 0 and belief.member in ROBUST:
-            self.smoothed.append(self.near.smoothed(belief.probabilities).argmax(axis=1))
-
-    def labels(self) -> np.ndarray:
-        """The chosen one's classes after the neighbours were heard."""
-        return self.near.smoothed(self.beliefs).argmax(axis=1)
-
-    def leaderboard(self) -> pd.DataFrame:
-        """A row per member, the largest κ first; `against` says why one was not preferred to source-only."""
-        table = pd.DataFrame(self.board)
-        table["chosen"] = np.where(table["member"] == self.name, "yes", "")
-        return table.sort_values("kappa", ascending=False, kind="stable", na_position="last")
-
-    @staticmethod
-    def _row(name: str, standing: Standing | None, seconds: float, against: str) -> dict[str, Any]:
-        kappa, effective = (math.nan, math.nan) if standing is None else (standing.kappa, standing.effective)
-        return {
-            "member": name,
-            "kappa": round(kappa, 4),
-            "effective_classes": round(effective, 2),
-            "seconds": round(seconds, 2),
-            "against": against,
-        }
-
-
 def _try_members(
     choice: Choice, pile: Pile, spec: Spec, config: AutoOptions, kept: Path | None, shown: Bar
 ) -> None:
@@ -160,7 +121,7 @@ def _try_members(
         members += SHARPENING
     for done, belief in enumerate(beliefs(members, spec, pile.opened, kept, until), start=2):
         choice.hear(belief)
-        shown.update(done, f"{belief.member.name}; {choice.name} κ {choice.chosen.kappa:.2f}")
+        shown.update(done, f"{belief.member.name}; {choice.best.name} κ {choice.best.standing.kappa:.2f}")
 
 
 def hear_fast(choice: Choice, pile: Pile, spec: Spec) -> None:
@@ -172,6 +133,15 @@ def hear_fast(choice: Choice, pile: Pile, spec: Spec) -> None:
 def plain_run(spec: Spec, opened: Opened, pile: Pile, hooks: Sequence[Hook] = ()) -> Run:
     """Source-only, which everything is compared with."""
     return train_one(_plain(spec), opened, domains=pile.domains, hooks=hooks)[0]
+
+
+def calibration(run: Run, target: Target, spec: Spec, opened: Opened, pile: Pile) -> Calibration:
+    """Of a run that has been judged; its twin is the source-only of :func:`plain_run`, on fewer rows."""
+
+    def twin(part: Source) -> Run:
+        return train_one(_plain(spec), opened, domains=Domains(part, pile.domains.target))[0]
+
+    return calibrated(run, target, pile.domains.source, twin)
 
 
 def _plain(spec: Spec) -> Spec:
@@ -190,7 +160,7 @@ def _taught(spec: Spec) -> Spec:
     return dataclasses.replace(_plain(spec), method=spec.method, options=options, selection="last")
 
 
-def _run(spec: Spec, plain: Run, taught: Run, choice: Choice, said: Verdict, seconds: float) -> Run:
+def _run(spec: Spec, plain: Run, taught: Run, choice: Choice, said: Verdict) -> Run:
     """One run of it all, with an evaluation of source-only, of what was adapted, and of what is served."""
     served = taught if said.served == ADAPTED else plain
     looks = [
@@ -208,11 +178,11 @@ def _run(spec: Spec, plain: Run, taught: Run, choice: Choice, said: Verdict, sec
     about = served.about | {
         "settings": get(spec.method).settings_note(spec.resolved()),
         "selected": served.about["selected"] | {"evaluation": len(looks) - 1, "rule": "auto"},
-        "seconds": round(seconds, 2),
     }
     run = dataclasses.replace(
         served, spec=full, evaluations=looks, selected=len(looks) - 1, about=about, verdict=said
     )
     run.leaderboard = choice.leaderboard()
-    run.presence = presence_table(run, choice.smoothed, doubt_of(choice.chosen.kappa, NEAR))
+    doubt = doubt_of(choice.best.standing.kappa, NEAR, said.figures["changed"])
+    run.presence = presence_table(run, choice.smoothed, doubt)
     return run

@@ -6,15 +6,19 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from ba3us import methods
+from ba3us.data.memory import memory
 from ba3us.engine.samples import Arrays, Images
 from ba3us.errors import require
 from ba3us.methods.base import MethodOptions
 from ba3us.nn import Network
 from ba3us.nn.backbones import Backbone
 from ba3us.training import TrainingStep
+
+_COPIES = 4  # of every weight: itself, its gradient, its momentum, and the best so far
 
 
 class Built(NamedTuple):
@@ -54,6 +58,24 @@ class Blueprint:
         )
         network = Network(body, dim, len(self.classes), entry.method.head(config), classifier)
         return Built(front, TrainingStep(network, entry.create(network, config)))
+
+    def check_memory(self) -> None:
+        """A sentence, before anything is allocated, if training could not fit into memory.
+
+        Only of arrays, where a discriminator may grow with features times classes.
+        """
+        most = memory()
+        if most is None or not isinstance(self.samples, Arrays):
+            return
+        with torch.device("meta"):
+            module = self.build().module
+        size = _COPIES * sum(p.numel() * p.element_size() for p in module.parameters())
+        require(
+            size <= most,
+            f"The method {self.method!r} would need {size / 1e9:.1f} GB of memory for {len(self.classes)} "
+            f"classes, but there are {most / 1e9:.1f} GB: choose another method, or a smaller bottleneck or "
+            "discriminator_hidden.",
+        )
 
     # --- as data -----------------------------------------------------------------------------------------
 

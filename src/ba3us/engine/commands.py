@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from ba3us.data import Target
 from ba3us.data.files import Origin, check_same_backbone
-from ba3us.data.writing import check_new_file, new_file
+from ba3us.data.writing import UnwrittenError, check_new_file, new_file, only_writer
 from ba3us.engine import folder as files
 from ba3us.engine import opening
 from ba3us.engine.again import images_seen
@@ -17,6 +18,7 @@ from ba3us.engine.estimate import deeper
 from ba3us.engine.model import Model
 from ba3us.engine.opening import Opened, OpenedImages
 from ba3us.engine.predictions import is_parquet, write_predictions
+from ba3us.engine.prior import check_correctable, prior_corrected
 from ba3us.engine.reference import with_verdict
 from ba3us.engine.run import Run
 from ba3us.engine.samples import Arrays
@@ -24,8 +26,11 @@ from ba3us.engine.spec import Spec, is_images
 from ba3us.engine.training import train_one
 from ba3us.errors import UserError, require
 from ba3us.methods.auto import NAME as AUTO
+from ba3us.methods.registry import get
 from ba3us.progress import say
+from ba3us.selection.calibration import LEVEL, check_level
 from ba3us.training import Hook
+from ba3us.training.diverging import DivergedError
 from ba3us.training.team import Team
 
 
@@ -54,13 +59,23 @@ def adapt(
 ) -> Run:
     """Carry out a spec and write a run directory; what ``ba3us adapt`` does.
 
-    An interrupted run, or one that can't be written in the end, leaves its state in ``out/checkpoints``; with
-    `resume` it goes on from there, to the same end. A training that fails leaves nothing.
+    An interrupted run, one whose numbers go wrong, or one that can't be written leaves its state in
+    ``out/checkpoints``; with `resume` it goes on from there, to the same end. A training that fails otherwise
+    leaves nothing. One process at a time works on `out`.
     """
     out, team = Path(out), Team.current()
     spec.written()  # say now if it can't be
+    with only_writer(out) if team.first else nullcontext():
+        return _adapted(spec, out, team, overwrite, resume, hooks, show)
+
+
+def _adapted(
+    spec: Spec, out: Path, team: Team, overwrite: bool, resume: bool, hooks: Sequence[Hook], show: bool
+) -> Run:
     if team.first:
         files.check_free(out, overwrite, resume)
+    if spec.correct_prior:
+        check_correctable(get(spec.method).method)
     opened = opening.open_spec(spec, show)
     if isinstance(opened, OpenedImages) and spec.train is None and opened.samples.train == "head":
         opened.notes.append(deeper(opened, spec.resolved()))
@@ -68,9 +83,11 @@ def adapt(
     try:
         run, target = train(spec, opened, hooks=hooks, state=files.state_file(out), resume=resume, show=show)
         if team.size == 1:
-            run = with_verdict(run, spec, opened, show)
-    except UserError:
-        if team.first and not resume:
+            run = with_verdict(run, target, spec, opened, show)
+        if spec.correct_prior:
+            run = prior_corrected(run, target, opened.labels)
+    except UserError as error:
+        if team.first and not resume and not isinstance(error, DivergedError | UnwrittenError):
             files.remove_state(out)
         raise
     if team.first:
@@ -87,17 +104,27 @@ def predict(
     *,
     root: str | Path | None = None,
     device: str | None = None,
+    max_error: float | None = None,
     show: bool = False,
 ) -> dict[str, Any]:
     """Predict more data of the run's kind with its model; what ``ba3us predict`` does.
 
-    `out` becomes a CSV file, or a Parquet file if it ends in ``.parquet``.
+    `out` becomes a CSV file, or a Parquet file if it ends in ``.parquet``. Where so few are sure that more than
+    a share `max_error` (0.05) of what is not abstained from would be wrong, the table abstains.
     """
     run, data, out = Path(run), Path(data), Path(out)
     require(files.is_run(run), f"There is no run in {run}: give a folder that ba3us adapt wrote.")
     require(out.resolve() != data.resolve(), f"The output {out} is the data itself: choose another name.")
     check_new_file(out)
     parquet = is_parquet(out)
+    calibration = files.read_calibration(run / files.CALIBRATION)
+    if max_error is not None:
+        check_level(max_error)
+        require(
+            calibration is not None,
+            f"The run {run} has no calibration, so that no error level can be kept: leave --max-error out.",
+        )
+    level = LEVEL if max_error is None else max_error
     model, where = Model.load(run / files.MODEL), Spec(device=device)
     samples, skipped = model.blueprint.samples, {}
     if isinstance(samples, Arrays):
@@ -113,12 +140,15 @@ def predict(
         domain, opened = images_seen(model, listed, where, f"data of {data}", show)
         paths, skipped = opened.images.paths, {"data": opened.skipped}
     with new_file(out) as part:
-        counts = write_predictions(part, model, domain, paths, parquet)
+        counts, abstained = write_predictions(part, model, domain, paths, calibration, level, parquet)
     return {
         "run": str(run),
         "parquet" if parquet else "csv": str(out),
         "rows": len(domain),
         "skipped": sum(map(len, skipped.values())),
         "skipped_file": files.write_skipped(out.with_suffix(".skipped.csv"), skipped),
+        "abstained": abstained,
+        "max_error": level,
+        "cautions": [] if calibration is None else list(calibration.cautions),
         "predicted": [{"class": c, "rows": int(n)} for c, n in zip(model.blueprint.classes, counts) if n],
     }

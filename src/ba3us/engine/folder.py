@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,14 +14,15 @@ import pandas as pd
 
 from ba3us.data.images import Skipped
 from ba3us.data.tables import new_table, read_table
-from ba3us.data.writing import check_new_folder
+from ba3us.data.writing import check_new_folder, new_file
 from ba3us.engine.spec import FORMAT
 from ba3us.errors import UserError, require
+from ba3us.selection.calibration import Calibration
 from ba3us.training import Evaluation
 
 SPEC, MODEL, HISTORY, EVALUATIONS = "spec.yaml", "model.safetensors", "history.csv", "evaluations.npz"
 PREDICTIONS, PRESENCE, SKIPPED, CHECKPOINTS = "predictions.csv", "presence.csv", "skipped.csv", "checkpoints"
-LEADERBOARD = "leaderboard.csv"
+LEADERBOARD, CALIBRATION = "leaderboard.csv", "calibration.json"
 
 
 def is_run(path: Path) -> bool:
@@ -42,9 +44,20 @@ def members_folder(state: Path) -> Path:
 
 
 def is_interrupted(path: Path) -> bool:
-    """Whether a folder holds nothing but the state of a run that did not end."""
-    kept = state_file(path).is_file() or members_folder(state_file(path)).is_dir()
-    return kept and [entry.name for entry in path.iterdir()] == [CHECKPOINTS]
+    """Whether a folder holds nothing but the state of a run that did not end, however little of it."""
+    state, kept = state_file(path), path / CHECKPOINTS
+    ours = (f"{state.name}", f".{state.name}.")  # what was being written when it was killed, too
+    return (
+        [entry.name for entry in path.iterdir()] == [CHECKPOINTS]
+        and kept.is_dir()
+        and all(entry.name.startswith(ours) for entry in kept.iterdir())
+    )
+
+
+def can_go_on(path: Path) -> bool:
+    """Whether the state in a folder is one to go on from."""
+    state = state_file(path)
+    return path.is_dir() and is_interrupted(path) and (state.is_file() or members_folder(state).is_dir())
 
 
 def check_free(path: Path, overwrite: bool, resume: bool) -> None:
@@ -73,7 +86,7 @@ def write_skipped(path: Path, skipped: dict[str, list[Skipped]]) -> str | None:
     if not any(skipped.values()):
         path.unlink(missing_ok=True)
         return None
-    with new_table(path, ["domain", "path", "reason"]) as write:
+    with new_file(path) as part, new_table(part, ["domain", "path", "reason"]) as write:
         for domain, items in skipped.items():
             for item in items:
                 write([domain, item.path, item.reason])
@@ -84,6 +97,7 @@ def read_skipped(path: Path) -> dict[str, list[Skipped]]:
     """What :func:`write_skipped` wrote, if anything."""
     found: dict[str, list[Skipped]] = {}
     for row in read_table(path) if path.is_file() else ():
+        require({"domain", "path", "reason"} <= row.keys(), f"The table {path} is not of a run: adapt again.")
         found.setdefault(row["domain"], []).append(Skipped(row["path"], row["reason"]))
     return found
 
@@ -97,7 +111,9 @@ def write_frame(path: Path, table: pd.DataFrame) -> None:
 
 def read_frame(path: Path, figures: Iterable[str]) -> pd.DataFrame:
     """What :func:`write_frame` wrote; `figures` are columns of numbers, if they are there."""
-    table = pd.DataFrame(read_table(path), dtype=object)
+    rows = read_table(path)
+    "".join(text for row in rows for cell in row.items() for text in cell).encode()  # ValueError: no text
+    table = pd.DataFrame(rows, dtype=object)
     return table.assign(**{name: pd.to_numeric(table[name]) for name in figures if name in table})
 
 
@@ -115,6 +131,22 @@ def read_presence(path: Path, classes: list[Any]) -> list[dict[str, str]]:
         if isinstance(error, UserError):
             raise
         raise UserError(f"The table {path} can't be read ({type(error).__name__}): adapt again.") from error
+
+
+def write_calibration(path: Path, calibration: Calibration | None) -> None:
+    """What turns logits into confidence, if it is known."""
+    if calibration is not None:
+        path.write_text(json.dumps(calibration.packed(), ensure_ascii=False), encoding="utf-8")
+
+
+def read_calibration(path: Path) -> Calibration | None:
+    """What :func:`write_calibration` wrote, if anything."""
+    if not path.is_file():
+        return None
+    try:
+        return Calibration.unpacked(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"The calibration {path} can't be read: it is damaged; adapt again.") from error
 
 
 def write_evaluations(path: Path, evaluations: Iterable[Evaluation]) -> None:

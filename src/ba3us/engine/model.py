@@ -33,6 +33,8 @@ class Model:
 
     def __init__(self, blueprint: Blueprint, module: TrainingStep, front: nn.Module | None = None) -> None:
         self.blueprint, self.module, self.front = blueprint, module, front
+        for part in (module, front or module):  # threads that predict at once have no mode to switch
+            part.eval()
 
     @classmethod
     def rebuilt(cls, blueprint: Blueprint, state: dict[str, Tensor]) -> Model:

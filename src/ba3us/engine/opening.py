@@ -125,7 +125,10 @@ def open_spec(spec: Spec, show: bool = False) -> Opened:
 
 def digest(spec: Spec, opened: Opened, extra: Any) -> str:
     """Changes with everything that the result depends on; `extra` is what the caller knows of it."""
-    own = dataclasses.replace(spec, source=None, target=None, cache_gb=None, workers=None, weights=None)
+    # on_nan may change when a run goes on: up to there it has decided nothing
+    own = dataclasses.replace(
+        spec, source=None, target=None, cache_gb=None, workers=None, weights=None, on_nan="stop"
+    )
     known = (repr(own), spec.resolved(), opened.samples, opened.classes, extra)
     sketch = hashlib.blake2b(repr(known).encode(errors="surrogateescape"), digest_size=16)
     for part in opened.content():
@@ -188,16 +191,19 @@ def read_array(path: str | Path) -> FeatureSet:
     return read_features(path)
 
 
-def _features(spec: Spec) -> OpenedArrays:
-    assert spec.source is not None
-    assert spec.target is not None
-    source, target = read_array(spec.source), read_array(spec.target)
-    if spec.labels is None:
-        y = source.named_labels(spec.source)
-    else:
+def read_arrays(spec: Spec) -> tuple[FeatureSet, FeatureSet]:
+    """The feature files of a spec; the source with its labels, wherever they lie."""
+    source, target = read_array(str(spec.source)), read_array(str(spec.target))
+    if spec.labels is not None:
         require(source.labels is None, f"{spec.source} has labels of its own: leave --labels out.")
-        y = dataclasses.replace(source, labels=read_labels(spec.labels)).named_labels(spec.labels)
-    check_same_backbone(source.origin, target.origin, spec.target)
+        source = dataclasses.replace(source, labels=read_labels(spec.labels))
+    return source, target
+
+
+def _features(spec: Spec) -> OpenedArrays:
+    source, target = read_arrays(spec)
+    y = source.named_labels(str(spec.labels or spec.source))
+    check_same_backbone(source.origin, target.origin, str(spec.target))
     classes, labels = encoded(y, len(source.features))
     samples = Arrays(source.features.shape[1:], spec.backbone, source.backbone, source.weights)
     return OpenedArrays(samples, source.features, labels, target.features, classes.tolist(), target.paths)
@@ -236,11 +242,16 @@ def list_images(path: str | Path, root: str | Path | None) -> ImageList:
 
 def list_source(path: Path, spec: Spec) -> ImageList:
     """The labelled images of a folder of class folders or a list file; there must be two classes."""
-    names = None if spec.classes is None else read_class_names(spec.classes)
-    images = read_images(path, root=_root_for(path, spec.root), labelled=True, class_names=names)
+    images = list_labelled(path, spec)
     assert images.labels is not None
     _check_classes(path, len(np.unique(images.labels)))
     return images
+
+
+def list_labelled(path: Path, spec: Spec) -> ImageList:
+    """The same, however many classes there are."""
+    names = None if spec.classes is None else read_class_names(spec.classes)
+    return read_images(path, root=_root_for(path, spec.root), labelled=True, class_names=names)
 
 
 def _readable_classes(listed: ImageList, readable: ImageList) -> tuple[np.ndarray, list[str], list[Skipped]]:

@@ -22,7 +22,9 @@ from ba3us.engine import opening
 from ba3us.engine.opening import OpenedArrays
 from ba3us.engine.spec import Spec
 from ba3us.engine.training import train_one
+from ba3us.engine.workers import end_workers, serve_parent
 from ba3us.errors import UserError
+from ba3us.training.seeding import seeded
 
 _THREADS = 1  # of a member, so that it is the same whether members run one by one or side by side
 _SHIPPED = 1 << 30  # bytes: samples beyond are not sent to other processes
@@ -51,6 +53,7 @@ class Member:
             seed=spec.seed + self.seed,
             threads=_THREADS,
             device=spec.device,
+            on_nan=spec.on_nan,
         )
 
 
@@ -111,8 +114,9 @@ def _believed(
         return None
     start = time.perf_counter()
     try:
-        run, target = train_one(asked, opened)
-        belief = Belief(member, run.probabilities(target), time.perf_counter() - start)
+        with seeded(asked.seed, _THREADS):
+            run, target = train_one(asked, opened)
+            belief = Belief(member, run.probabilities(target), time.perf_counter() - start)
     except UserError as error:
         return Belief(member, None, time.perf_counter() - start, str(error))
     if file is not None:
@@ -151,15 +155,18 @@ def _pool(members: Sequence[Member], spec: Spec, opened: OpenedArrays) -> Iterat
         return
     plain = dataclasses.replace(opened, paths=None, notes=[], skipped={})
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _open, (plain,))
+    ended = False
     try:
         yield pool
+        ended = True
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        end_workers(pool, at_once=not ended)
 
 
 def _open(opened: OpenedArrays) -> None:
     global _OPENED
     _OPENED = opened
+    serve_parent()
     torch.set_num_threads(_THREADS)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +13,33 @@ from ba3us.data import Target
 from ba3us.data.tables import new_table
 from ba3us.engine.model import Model
 from ba3us.errors import optional_import
+from ba3us.selection.calibration import LEVEL, Calibration
 
 _GROUP = 16_384  # rows of a Parquet file that are written at once: few of them make it large and slow to read
 
-Rows = list[tuple[Any, int, float]]  # a sample's number or path, the number of its class, its probability
+_WORDS = {True: "yes", False: "no", None: ""}  # of a CSV file
+
+COLUMNS = ("class", "probability", "confidence", "abstain")
+
+
+class Row(NamedTuple):
+    """A sample's number or path, the number of its class, that class's probability, and how sure that is.
+
+    Without a calibration nothing is known of `confidence` and `abstain`.
+    """
+
+    sample: Any
+    label: int
+    probability: float
+    confidence: float | None = None
+    abstain: bool | None = None
+
+
+class Tally(NamedTuple):
+    """How many samples each class got, and from how many the table abstains (None: not known)."""
+
+    counts: np.ndarray
+    abstained: int | None
 
 
 def is_parquet(path: Path) -> bool:
@@ -27,51 +51,73 @@ def is_parquet(path: Path) -> bool:
 
 
 def write_predictions(
-    path: Path, model: Model, domain: Target, paths: list[str] | None, parquet: bool = False
-) -> np.ndarray:
-    """A row (or path), class and probability per sample; returns how many samples each class got."""
+    path: Path,
+    model: Model,
+    domain: Target,
+    paths: list[str] | None,
+    calibration: Calibration | None,
+    max_error: float = LEVEL,
+    parquet: bool = False,
+) -> Tally:
+    """A row (or path), class, probability, confidence and whether to abstain, per sample."""
     classes = model.blueprint.classes
-    counts = np.zeros(len(classes), dtype=np.int64)
+    counts, abstained = np.zeros(len(classes), dtype=np.int64), 0
+
+    def tallied() -> Iterator[list[Row]]:
+        nonlocal abstained
+        for rows in _batches(model, domain, paths, calibration, max_error):
+            counts[:] += np.bincount([row.label for row in rows], minlength=len(counts))
+            abstained += sum(bool(row.abstain) for row in rows)
+            yield rows
+
     key = "row" if paths is None else "path"
-    (_write_parquet if parquet else _write_csv)(path, key, _batches(model, domain, paths, counts), classes)
-    return counts
+    (_write_parquet if parquet else _write_csv)(path, key, tallied(), classes)
+    return Tally(counts, None if calibration is None else abstained)
 
 
-def _batches(model: Model, domain: Target, paths: list[str] | None, counts: np.ndarray) -> Iterator[Rows]:
-    start = 0
+def _batches(
+    model: Model, domain: Target, paths: list[str] | None, calibration: Calibration | None, max_error: float
+) -> Iterator[list[Row]]:
+    start, least = 0, math.nan if calibration is None else calibration.threshold(max_error)
     for _, logits in model.outputs(domain):
         probability, label = logits.softmax(dim=1).max(dim=1)
-        counts += np.bincount(label.numpy(), minlength=len(counts))
         end = start + len(label)
         keys = range(start, end) if paths is None else paths[start:end]
-        yield list(zip(keys, label.tolist(), probability.tolist()))
+        columns: list[Iterable[Any]] = [keys, label.tolist(), probability.tolist()]
+        if calibration is not None:
+            sure = calibration.confidence(logits.numpy())
+            columns += [sure.tolist(), (sure < least).tolist()]
+        yield [Row(*cells) for cells in zip(*columns)]
         start = end
 
 
-def _write_csv(path: Path, key: str, batches: Iterator[Rows], classes: list[Any]) -> None:
-    with new_table(path, [key, "class", "probability"]) as write:
+def _write_csv(path: Path, key: str, batches: Iterator[list[Row]], classes: list[Any]) -> None:
+    with new_table(path, [key, *COLUMNS]) as write:
         for rows in batches:
-            for sample, label, probability in rows:
-                write([sample, classes[label], f"{probability:.6f}"])
+            for row in rows:
+                sure = ("", "") if row.confidence is None else (f"{row.confidence:.6f}", _WORDS[row.abstain])
+                write([row.sample, classes[row.label], f"{row.probability:.6f}", *sure])
 
 
-def _write_parquet(path: Path, key: str, batches: Iterator[Rows], classes: list[Any]) -> None:
+def _write_parquet(path: Path, key: str, batches: Iterator[list[Row]], classes: list[Any]) -> None:
     arrow, parquet = optional_import("pyarrow", "parquet"), optional_import("pyarrow.parquet", "parquet")
     numbers = all(type(c) is int and -(2**63) <= c < 2**63 for c in classes)
     named = classes if numbers else [_text(c) for c in classes]
-    schema = arrow.schema(
-        [
-            (key, arrow.int64() if key == "row" else arrow.string()),
-            ("class", arrow.int64() if numbers else arrow.string()),
-            ("probability", arrow.float64()),
-        ]
+    types = (
+        arrow.int64() if key == "row" else arrow.string(),
+        arrow.int64() if numbers else arrow.string(),
+        arrow.float64(),
+        arrow.float64(),
+        arrow.bool_(),
     )
-    waiting: Rows = []
+    schema = arrow.schema(list(zip((key, *COLUMNS), types)))
+    waiting: list[Row] = []
 
     def flush() -> None:
-        samples = [sample if key == "row" else _text(sample) for sample, _, _ in waiting]
-        columns = [samples, [named[label] for _, label, _ in waiting], [p for _, _, p in waiting]]
-        file.write_table(arrow.table(columns, schema=schema))
+        samples, labels, *others = zip(*waiting)
+        keys = samples if key == "row" else map(_text, samples)
+        columns = [keys, (named[label] for label in labels), *others]
+        file.write_table(arrow.table([list(column) for column in columns], schema=schema))
         waiting.clear()
 
     with parquet.ParquetWriter(path, schema) as file:

@@ -6,7 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from ba3us.engine.auto import Choice, Pile, hear_fast, plain_run
+from ba3us.data import Target
+from ba3us.engine.auto import Pile, calibration, hear_fast, plain_run
+from ba3us.engine.choice import Choice
 from ba3us.engine.opening import Opened
 from ba3us.engine.run import Run
 from ba3us.engine.spec import Spec
@@ -18,11 +20,11 @@ from ba3us.methods.auto import AutoOptions
 from ba3us.progress import bar
 from ba3us.selection import verdict as verdicts
 from ba3us.selection.presence import doubt_of
-from ba3us.selection.verdict import NEAR, PLAIN, TRUSTED
+from ba3us.selection.verdict import NEAR, PLAIN
 
 
-def with_verdict(run: Run, spec: Spec, opened: Opened, show: bool = False) -> Run:
-    """The run with a verdict beside it, and what is known of the classes; nothing else of it changes.
+def with_verdict(run: Run, target: Target, spec: Spec, opened: Opened, show: bool = False) -> Run:
+    """The run with a verdict and a calibration, and what is known of the classes; nothing else of it changes.
 
     Source-only and one robust system are trained on the vectors that the run began with, with the automatic
     choice's own settings and no more updates than the run had. Where that can't
@@ -45,10 +47,12 @@ def with_verdict(run: Run, spec: Spec, opened: Opened, show: bool = False) -> Ru
     except UserError as error:
         run.notes = [*run.notes, f"There is no verdict: {error}"]
         return run
-    known = choice.name != PLAIN or choice.plain.kappa >= TRUSTED
+    known = verdicts.speaks_for(choice.best.standing, choice.plain)
     labels = choice.labels() if known else None
     own, base = (each.best.predictions[pile.rows] for each in (run, plain))
     run.verdict = verdicts.of_run(own, base, labels, pile.near)
     others: list[np.ndarray] = choice.smoothed
-    run.presence = presence_table(run, others, doubt_of(choice.chosen.kappa, NEAR))
+    doubt = doubt_of(choice.best.standing.kappa, NEAR, run.verdict.figures["changed"])
+    run.presence = presence_table(run, others, doubt)
+    run.calibration = calibration(run, target, auto, seen, pile)
     return run

@@ -18,11 +18,21 @@ from ba3us.engine.model import Model
 from ba3us.engine.predictions import write_predictions
 from ba3us.engine.spec import Spec
 from ba3us.errors import UserError, require
+from ba3us.selection.calibration import Calibration
 from ba3us.selection.verdict import Verdict
 from ba3us.training import Evaluation
 
 _SHARES = ("share", "low", "high", "mean_probability")
 _FIGURES = ("kappa", "effective_classes", "seconds")
+_ABOUT: dict[str, type | tuple[type, ...]] = {
+    "version": str,
+    "versions": dict,
+    "source_rows": int,
+    "target_rows": int,
+    "updates": int,
+    "seconds": (int, float),
+    "selected": dict,
+}
 
 
 @dataclass
@@ -49,6 +59,8 @@ class Run:
         Whether adapting helped; None: it was compared with nothing.
     leaderboard : DataFrame, optional
         The systems behind an automatic choice.
+    calibration : Calibration, optional
+        What makes logits confidence; only of runs with a verdict.
     """
 
     spec: Spec
@@ -60,6 +72,7 @@ class Run:
     about: dict[str, Any]
     verdict: Verdict | None = None
     leaderboard: pd.DataFrame | None = None
+    calibration: Calibration | None = None
     notes: list[str] = field(default_factory=list)
     skipped: dict[str, list[Skipped]] = field(default_factory=dict)
 
@@ -72,6 +85,10 @@ class Run:
         """What the model says of a domain's rows, [n, C]."""
         return np.concatenate([logits.softmax(dim=1).numpy() for _, logits in self.model.outputs(domain)])
 
+    def logits(self, domain: Target) -> np.ndarray:
+        """Of a domain's rows, [n, C]."""
+        return np.concatenate([logits.numpy() for _, logits in self.model.outputs(domain)])
+
     def classes_called(self, call: str) -> list[Any]:
         """Classes that are present (``yes``), absent (``no``) or neither for sure (``unsure``)."""
         return self.presence["class"][self.presence["present"] == call].tolist()
@@ -80,10 +97,12 @@ class Run:
         """JSON values for people and machines."""
         verdict = {} if self.verdict is None else {"verdict": self.verdict.packed()}
         board = {} if self.leaderboard is None else {"leaderboard": self.leaderboard.to_dict(orient="records")}
+        sure = {} if self.calibration is None else {"confidence": self.calibration.said()}
         return {
             "method": self.spec.method,
             **self.about,
             **verdict,
+            **sure,
             **board,
             "notes": self.notes,
             "skipped": sum(map(len, self.skipped.values())),
@@ -106,9 +125,10 @@ class Run:
             files.write_frame(folder / files.PRESENCE, self.presence)
             if self.leaderboard is not None:
                 files.write_frame(folder / files.LEADERBOARD, self.leaderboard)
+            files.write_calibration(folder / files.CALIBRATION, self.calibration)
             files.write_skipped(folder / files.SKIPPED, self.skipped)
             if target is not None:
-                write_predictions(folder / files.PREDICTIONS, self.model, target, paths)
+                write_predictions(folder / files.PREDICTIONS, self.model, target, paths, self.calibration)
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
@@ -117,10 +137,14 @@ class Run:
         require(files.is_run(path), f"There is no run in {path}: give a folder that ba3us adapt wrote.")
         spec = Spec.read(path / files.SPEC)
         about = yaml.safe_load((path / files.SPEC).read_text(encoding="utf-8")).get("about", {})
+        evaluations = files.read_evaluations(path / files.EVALUATIONS)
         try:
+            _check_about(about, len(evaluations))
+            history = pd.read_csv(path / files.HISTORY)
+            history.drop(columns=["phase", "selected"]).astype(float)
             board = path / files.LEADERBOARD
             tables: dict[str, Any] = {
-                "history": pd.read_csv(path / files.HISTORY),
+                "history": history,
                 "presence": files.read_frame(path / files.PRESENCE, _SHARES),
                 "leaderboard": files.read_frame(board, _FIGURES) if board.is_file() else None,
                 "verdict": Verdict.unpacked(about.pop("verdict", None)),
@@ -131,9 +155,23 @@ class Run:
         return cls(
             spec=spec,
             model=Model.load(path / files.MODEL),
-            evaluations=files.read_evaluations(path / files.EVALUATIONS),
+            evaluations=evaluations,
             notes=about.pop("notes", []),
             skipped=files.read_skipped(path / files.SKIPPED),
+            calibration=files.read_calibration(path / files.CALIBRATION),
             about=about,
             **tables,
         )
+
+
+def _check_about(about: Any, evaluations: int) -> None:
+    """What others build on is there and of its kind: a spec is text that anything may have happened to."""
+    for name, kind in _ABOUT.items():
+        if not isinstance(about[name], kind):
+            raise TypeError(name)
+    if about["selected"]["evaluation"] not in range(evaluations) or not isinstance(
+        about["selected"]["rule"], str
+    ):
+        raise ValueError("selected")
+    if not isinstance(about.get("notes", []), list):
+        raise TypeError("notes")

@@ -17,6 +17,8 @@ from ba3us import methods
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.base import MethodOptions
+from ba3us.training.collapse import ON_COLLAPSE
+from ba3us.training.diverging import ON_NAN
 
 FORMAT = "ba3us spec 1"
 PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}  # ours → Fabric's
@@ -74,6 +76,13 @@ class Spec:
         Offer ten crops to methods that refresh from them.
     seed, threads : int
         Results repeat for the same of both.
+    on_nan : str
+        When a loss is no longer a number: ``stop``, or ``retry`` from the last good state at half the learning
+        rate.
+    on_collapse : str
+        When predictions have fallen onto few classes: ``continue``, or ``stop`` with what was selected so far.
+    correct_prior : bool
+        Put the prior of the classifier right by the target's shares, in the end: see :mod:`ba3us.engine.prior`.
     device, devices, nodes, precision, compile
         Where and how to compute: see :mod:`ba3us.training.devices`.
     cache_gb, workers
@@ -103,6 +112,9 @@ class Spec:
     devices: int | str | None = None
     nodes: int | None = None
     precision: str = "float32"
+    on_nan: str = "stop"
+    on_collapse: str = "continue"
+    correct_prior: bool = False
     compile: bool = False
     cache_gb: float | None = None
     workers: int | None = None
@@ -114,10 +126,9 @@ class Spec:
         for name, lowest in least.items():
             value = getattr(self, name)
             require(value is None or value >= lowest, f"{name} is {value}: it must be {lowest} or more.")
-        require(
-            self.precision in PRECISIONS,
-            f"Unknown precision {self.precision!r}: choose one of {', '.join(PRECISIONS)}.",
-        )
+        for name, known in (("precision", PRECISIONS), ("on_nan", ON_NAN), ("on_collapse", ON_COLLAPSE)):
+            value = getattr(self, name)
+            require(value in known, f"Unknown {name} {value!r}: choose one of {', '.join(known)}.")
         require(
             self.task is None or self.protocol is not None,
             f"The task {self.task!r} is given without a protocol: add --protocol, such as office31.",

@@ -24,7 +24,7 @@ from ba3us.engine.spec import PRECISIONS, Spec
 from ba3us.engine.vectors import NEIGHBOURS, rule_of_neighbours
 from ba3us.nn.scale import Scale
 from ba3us.selection import presence
-from ba3us.training import Execution, Hook, ProgressBar, Trainer
+from ba3us.training import Execution, Hook, ProgressBar, Trainer, Watch
 from ba3us.training.seeding import seeded
 from ba3us.training.team import Team
 
@@ -59,6 +59,7 @@ def train_one(
     config, start = spec.resolved(), time.perf_counter()
     samples = scaled(spec, opened)
     blueprint = Blueprint.of(spec.method, config, opened.classes, samples)
+    blueprint.check_memory()
     with seeded(spec.seed):
         front, module = blueprint.build(opened.backbone)
     if spec.compile:
@@ -76,9 +77,11 @@ def train_one(
         precision=PRECISIONS[spec.precision],
         predict_batch=1024 if len(source.shape) == 1 else 32 if on_cpu else 256,
         checkpoint=state,
+        on_nan=spec.on_nan,
+        on_collapse=spec.on_collapse,
         identity="" if state is None else opening.digest(spec, opened, (team.size, torch.get_num_threads())),
     )
-    shown = [ProgressBar(title=spec.method), *hooks] if show else hooks
+    shown = [Watch(), *([ProgressBar(title=spec.method)] if show else ()), *hooks]
     rule = rule_of_neighbours(source, target) if spec.selection == NEIGHBOURS else spec.selection
     trainer = Trainer(module.network, module.method, execution, rule=rule, hooks=shown)
     resumed = resume and state is not None and state.is_file()
@@ -114,7 +117,7 @@ def train_one(
     model = Model(blueprint, result.module, front)
     run = Run(full, model, result.full_history(), result.evaluations, result.selected, pd.DataFrame(), about)
     run.presence = presence_table(run)
-    run.notes, run.skipped = opened.notes, opened.skipped
+    run.notes, run.skipped = [*opened.notes, *trainer.tries, *trainer.noticed.values()], opened.skipped
     return run, target
 
 

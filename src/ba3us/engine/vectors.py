@@ -16,6 +16,7 @@ from ba3us.errors import require
 from ba3us.methods.base import DomainOutputs
 from ba3us.neighbours import Neighbours
 from ba3us.nn.scale import Scale
+from ba3us.selection.verdict import Standing
 from ba3us.training import Rule
 
 NEIGHBOURS = "neighbours"  # the selection rule
@@ -51,7 +52,7 @@ def neighbours(source: Source, target: Target, rows: np.ndarray, scaled: bool = 
 
 
 def rule_of_neighbours(source: Source, target: Target) -> Rule:
-    """Selects the evaluation whose predictions agree best among neighbours."""
+    """Selects the evaluation of whose predictions neighbours confirm most."""
     require(
         len(target.shape) == 1,
         "The selection 'neighbours' needs vectors that stay as they are: give features, or train the head.",
@@ -59,10 +60,10 @@ def rule_of_neighbours(source: Source, target: Target) -> Rule:
     rows = sampled(len(target))
     near = neighbours(source, target, rows)
 
-    def kappa(outputs: DomainOutputs) -> float:
-        return near.kappa(outputs.logits.argmax(dim=1).cpu().numpy()[rows])
+    def evidence(outputs: DomainOutputs) -> float:
+        return Standing.of(outputs.logits.argmax(dim=1).cpu().numpy()[rows], near).evidence
 
-    return Rule(NEIGHBOURS, kappa)
+    return Rule(NEIGHBOURS, evidence)
 
 
 def _flat(rows: Tensor) -> Tensor:

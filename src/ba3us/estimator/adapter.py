@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
@@ -23,10 +24,12 @@ from ba3us.data.labels import encoded
 from ba3us.engine import Run, Spec, train
 from ba3us.engine.folder import members_folder
 from ba3us.engine.opening import OpenedArrays
+from ba3us.engine.reference import with_verdict
 from ba3us.engine.samples import Arrays
-from ba3us.errors import require
+from ba3us.errors import UserError, require
 from ba3us.estimator.rows import check_rows, split_domains
 from ba3us.methods.auto import NAME as AUTO
+from ba3us.selection.calibration import Calibration
 from ba3us.selection.presence import PRESENT, UNSURE
 from ba3us.selection.verdict import Verdict
 from ba3us.training import Hook
@@ -62,14 +65,15 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         of :mod:`ba3us.training.rules`, ``"neighbours"``, or a function of the target's outputs, larger is
         better.
     scale : bool, optional
-        Scale columns by the source's mean and deviation, within the model. Default: where they are far from
-        unit scale.
+        Scale columns by the source's, within the model. Default: where they are far from unit scale.
     random_state : int, RandomState or None
         An int is the seed of initial weights, batches and dropout. None draws another at every fit.
     threads : int, optional
         CPU threads. Results repeat to the last bit for the same number of them. Default: torch's.
     device : str, optional
         "cpu", "cuda" or "auto", the default.
+    verdict : bool
+        Also judge a named method, which takes about as long as ``"auto"``; that one always has a verdict.
     hooks : sequence of Hook
         Onlookers of the training.
     checkpoint : path, optional
@@ -91,9 +95,11 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         One row per class: `share` of the target with an interval (`low`, `high`), and whether it is `present`:
         yes, no or unsure. See :func:`ba3us.selection.presence.presence`.
     verdict_ : Verdict or None
-        Of ``"auto"``: helped or no evidence, what is served, the reasons and figures.
+        Helped, no evidence or harmed, what is served, the reasons and figures.
     leaderboard_ : DataFrame or None
         Of ``"auto"``: what was tried.
+    calibration_ : Calibration or None
+        Where there is a verdict: what turns logits into confidence, and an error level into a threshold.
     history_ : DataFrame
         Every tenth update: its losses, learning rate, ramps; every evaluation: its label-free scores.
     evaluations_ : list of Evaluation
@@ -156,6 +162,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         random_state: int | np.random.RandomState | None = 0,
         threads: int | None = None,
         device: str | None = None,
+        verdict: bool = False,
         hooks: Sequence[Hook] = (),
         checkpoint: str | Path | None = None,
         verbose: bool = False,
@@ -174,6 +181,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.random_state = random_state
         self.threads = threads
         self.device = device
+        self.verdict = verdict
         self.hooks = hooks
         self.checkpoint = checkpoint
         self.verbose = verbose
@@ -198,11 +206,12 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         rows, y, target_rows = self._domains(X, y, Xt, sample_domain)
         self.classes_, labels = encoded(y, len(rows))
         target = rows[:1] if target_rows is None else target_rows  # source-only never trains on it
-        samples = Arrays(rows.shape[1:])
-        opened = OpenedArrays(samples, rows, labels, target, self.classes_.tolist())
+        opened = OpenedArrays(Arrays(rows.shape[1:]), rows, labels, target, self.classes_.tolist())
         state = None if self.checkpoint is None else Path(self.checkpoint)
         how: dict[str, Any] = {"hooks": self.hooks, "state": state, "resume": True, "show": self.verbose}
-        self.run_: Run = train(spec if target_rows is not None else _plain(spec), opened, **how)[0]
+        run, seen = train(spec if target_rows is not None else _plain(spec), opened, **how)
+        judged = self.verdict and target_rows is not None
+        self.run_: Run = with_verdict(run, seen, spec, opened, self.verbose) if judged else run
         if state is not None:
             state.unlink(missing_ok=True)
             shutil.rmtree(members_folder(state), ignore_errors=True)
@@ -221,6 +230,13 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     ) -> np.ndarray:
         """Probability of each class, float32 [n, C], in the order of `classes_`."""
         return self._collect(X, np.float32, lambda features, logits: logits.softmax(dim=1))
+
+    def predict_confidence(self, X: ArrayLike) -> np.ndarray:
+        """Calibrated confidence in each label, float64 [n]; abstain below ``calibration_.threshold(0.05)``."""
+        check_is_fitted(self)
+        if (sure := self.calibration_) is None:
+            raise UserError(f"The method {self.method!r} has no calibration: use 'auto', and give a target.")
+        return self._collect(X, np.float64, lambda _, logits: torch.from_numpy(sure.confidence(logits.numpy())))
 
     def transform(
         self, X: ArrayLike, *, sample_domain: ArrayLike | None = None, allow_source: bool = True
@@ -316,6 +332,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.classes_present_ = self.classes_[(run.presence["present"] == PRESENT).to_numpy() | (not adapted)]
         self.verdict_: Verdict | None = run.verdict
         self.leaderboard_: pd.DataFrame | None = run.leaderboard
+        self.calibration_: Calibration | None = run.calibration
 
 
 def _plain(spec: Spec) -> Spec:

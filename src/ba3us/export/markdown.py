@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from ba3us.progress import visible
+
 _ACTIVE = re.compile(r"(^[-+=]|[\\`*_\[\]<>#|~&@])")
-
-
-def visible(text: object) -> str:
-    """On one line: what can't be seen, or moves other text, is written as its escape."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def verbatim(text: object) -> str:

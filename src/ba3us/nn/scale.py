@@ -25,8 +25,9 @@ class Scale(nn.Module):
         wide = rows.double()
         mean, deviation = wide.mean(dim=0), wide.std(dim=0, unbiased=False)
         least = _LEAST * mean.abs()
+        varies = (deviation > least) & (deviation.float() > 0)  # float32 may round the smallest to nothing
         self.mean = mean.float()
-        self.deviation = torch.where(deviation > least, deviation, torch.ones_like(deviation)).float()
+        self.deviation = torch.where(varies, deviation, torch.ones_like(deviation)).float()
         return self
 
     def forward(self, x: Tensor) -> Tensor:

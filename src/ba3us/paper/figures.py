@@ -37,7 +37,7 @@ def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
             axes.errorbar(
                 by_count.mean().index + apart * (i - (len(looks) - 1) / 2),
                 by_count.mean(),
-                yerr=by_count.std(ddof=0),
+                yerr=[by_count.std(ddof=0), np.minimum(by_count.std(ddof=0), 100 - by_count.mean())],
                 label=method,
                 capsize=1.8,
                 elinewidth=0.7,
@@ -85,7 +85,7 @@ def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[st
             axes.text(
                 1.005, 1 / len(names), "1/C", transform=axes.get_yaxis_transform(), va="center", fontsize=6
             )
-            axes.set_title(title, loc="left")
+            axes.set_title(_arrow(title), loc="left")
             axes.set_ylabel("weight $m$")
             axes.tick_params(axis="x", length=0)
             axes.margins(x=0.01)

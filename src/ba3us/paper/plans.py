@@ -13,6 +13,7 @@ from typing import Any, Literal
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.published import TASKS
 
+_NUMBERS = (1, 2, 3, 4, 5, 7, 10, 15, 25, 35, 45, 55, 65)  # of target classes, for any protocol
 Drawing = Literal["table", "accuracy_by_classes", "class_weights", "convergence", "embedding"]
 
 
@@ -67,12 +68,12 @@ class Plan:
     def on(self, protocol: str, tasks: Sequence[str], target_classes: Sequence[int] = ()) -> Plan:
         """The same systems and drawings on another protocol's tasks; parts that become alike are joined.
 
-        `target_classes` replaces the numbers of classes of a study that has them.
+        `target_classes` are the numbers of classes of a study that has them, as far as there are so many.
         """
         require(len(tasks) > 0, f"{self.name} is to run on no task of {protocol!r}: name at least one.")
         moved: dict[Part, list[Row]] = {}
         for part in self.parts:
-            numbers = tuple(target_classes or part.target_classes) if part.target_classes else ()
+            numbers = tuple(target_classes or _NUMBERS) if part.target_classes else ()
             place = Part(protocol, tuple(tasks), (), part.drawing, "", part.setting, "", numbers)
             rows = moved.setdefault(place, [])
             rows += [row for row in part.rows if row not in rows]

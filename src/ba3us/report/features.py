@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from ba3us.engine.again import Both, some_rows
+from ba3us.engine.again import Both, evenly, some_rows
+from ba3us.engine.samples import Images
 from ba3us.errors import UserError
 from ba3us.paper.figures import MOST_POINTS, tsne
 from ba3us.report.charts import LOOKS, cloud
@@ -16,6 +17,7 @@ from ba3us.report.parts import Charts, Part, Section, Table, Words
 from ba3us.report.told import Told, percent
 
 _FEWEST = 4  # rows that t-SNE needs
+_QUICK, _QUICK_IMAGES = 300, 60  # rows in t-SNE, and images that are opened, of a quick page
 
 
 def features_section(told: Told) -> Section:
@@ -32,11 +34,13 @@ def features_section(told: Told) -> Section:
 def _clouds(told: Told) -> list[Part]:
     run = told.run
     sizes = run.about["source_rows"], run.about["target_rows"]
-    both = some_rows(run.model, run.spec, sizes, MOST_POINTS // 2)
+    of_images = isinstance(run.model.blueprint.samples, Images)
+    most = _QUICK_IMAGES if told.quick and of_images else MOST_POINTS
+    both = some_rows(run.model, run.spec, sizes, most // 2)
     features = np.concatenate([rows.features for rows in both])
-    most = np.argsort(-np.bincount(both.target.classes, minlength=len(told.classes)), kind="stable")[:LOOKS]
-    names = [told.classes[c] for c in most]
-    points = _points(told, both).assign(look=lambda p: p["class"].map({c: n for n, c in enumerate(most)}))
+    heavy = np.argsort(-np.bincount(both.target.classes, minlength=len(told.classes)), kind="stable")[:LOOKS]
+    names = [told.classes[c] for c in heavy]
+    points = _points(told, both).assign(look=lambda p: p["class"].map({c: n for n, c in enumerate(heavy)}))
     points["look"] = points["look"].fillna(-1).astype(int)
     drawn = " and ".join(
         f"{len(rows.names):,} {name} rows" if len(rows.names) == rows.total
@@ -54,17 +58,20 @@ def _clouds(told: Told) -> list[Part]:
         )
     ]
     if len(features) >= _FEWEST:
+        few = evenly(len(features), _QUICK if told.quick else MOST_POINTS)
         with threadpool_limits(1):  # many threads wait for each other longer than they compute
-            xy = tsne(features)
-        said = f"{drawn}. Rows that are alike lie together; distances between groups mean little."
-        charts.append(cloud("t-SNE", said, points.assign(x=xy[:, 0], y=xy[:, 1]), names))
+            xy = tsne(features[few])
+        part = drawn if len(few) == len(features) else f"{len(few)} of these rows"
+        said = f"{part}. Rows that are alike lie together; distances between groups mean little."
+        charts.append(cloud("t-SNE", said, points.iloc[few].assign(x=xy[:, 0], y=xy[:, 1]), names))
     words = (
         "Each mark is a row: squares are the source's, by their labels, round ones the target's, by what the "
         "model takes them for. Where the target's rows lie inside the source's groups, the model sees them "
         "alike; whether it is right is another matter."
     )
     choices = (("classes", "classes"), ("domains", "source and target"))
-    return [Words(words), Charts(charts, choices), _table(told, both)]
+    more = [Words(f"The command “ba3us report {told.folder}” draws more rows.")] if told.quick else []
+    return [Words(words), Charts(charts, choices), *more, _table(told, both)]
 
 
 def _pca(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from ba3us.report.parts import Part, Section, Table, Words
 from ba3us.report.told import Told
@@ -20,13 +19,20 @@ def leaderboard_section(told: Told) -> Section | None:
     texts = table.map(_rounded)
     if "chosen" in table:
         texts["chosen"] = ["✓ chosen" if n in chosen else "" for n in range(len(table))]
-    numeric = [n for n, c in enumerate(table) if pd.to_numeric(table[c], errors="coerce").notna().all() and n]
+    numeric = [n for n, c in enumerate(table) if n and all(map(_is_number, table[c]))]
     columns = [str(c).replace("_", " ") for c in texts]
     parts: list[Part] = [
         Words("Several runs were made and one was chosen, without labels of the target."),
         Table("The runs that were compared", columns, texts.to_numpy().tolist(), numeric, chosen),
     ]
     return Section("leaderboard", "Runs behind the choice", parts)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not np.isnan(float(text))
+    except ValueError:
+        return False
 
 
 def _rounded(text: str) -> str:

@@ -29,7 +29,7 @@ def pictures_section(told: Told) -> Section | None:
             Words(f"This part is left out, because the images are not there. {error}", aside=True)
         ]
         return Section("images", "Images", parts)
-    order = np.argsort(told.predictions["probability"].astype(float).to_numpy(), kind="stable")
+    order = np.argsort(told.predictions[_sure(told)].astype(float).to_numpy(), kind="stable")
     least, most = order[:_EACH], order[::-1][: min(_EACH, max(0, len(order) - _EACH))]
     parts = [
         Words("Look at the least certain ones first: that is where mistakes are most likely."),
@@ -39,12 +39,17 @@ def pictures_section(told: Told) -> Section | None:
     return Section("images", "Images", [p for p in parts if not isinstance(p, Pictures) or p.pictures])
 
 
+def _sure(told: Told) -> str:
+    """The column that says how sure: calibrated confidence, where there is one."""
+    return "probability" if told.run.calibration is None else "confidence"
+
+
 def _pictures(told: Told, root: Path, rows: np.ndarray) -> list[Picture]:
     """Those that can still be read."""
     assert told.predictions is not None
     found = []
     for row in rows:
-        path, name, probability = told.predictions.loc[row, ["path", "class", "probability"]]
+        path, name, probability = told.predictions.loc[row, ["path", "class", _sure(told)]]
         try:
             with quiet_pillow():
                 small = thumbnail(root / path, _SIDE)

@@ -1,4 +1,4 @@
-"""The page of a run: the verdict first, then classes, course, features, images and the spec."""
+"""The page of a run: the verdict first, then confidence, classes, course, features, images and the spec."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ba3us import methods
 from ba3us.progress import moment
 from ba3us.report.about import about_section
 from ba3us.report.classes import presence_section
+from ba3us.report.confidence import confidence_section, statement
 from ba3us.report.course import course_section
 from ba3us.report.features import features_section
 from ba3us.report.leaderboard import leaderboard_section
@@ -30,7 +31,11 @@ _SERVED = {
 
 
 def write_run_page(
-    run_dir: str | Path, labels: str | Path | None = None, out: str | Path | None = None, show: bool = False
+    run_dir: str | Path,
+    labels: str | Path | None = None,
+    out: str | Path | None = None,
+    show: bool = False,
+    quick: bool = False,
 ) -> Path:
     """Write a page of a run that opens without any other file or network; returns where it is.
 
@@ -44,10 +49,12 @@ def write_run_page(
         By default ``report.html`` in the run directory.
     show : bool
         Say on the standard error what takes long.
+    quick : bool
+        Draw fewer rows of the domains, which is what takes long.
     """
     folder = Path(run_dir)
     page = Path(out) if out is not None else folder / "report.html"
-    told = read_run(folder, None if labels is None else Path(labels))
+    told = read_run(folder, None if labels is None else Path(labels), quick)
     check_page(page)
     with moment("Drawing the report", show):
         write_page(run_page(told), page)
@@ -57,9 +64,10 @@ def write_run_page(
 def run_page(told: Told) -> Page:
     """All that is known of a run."""
     made = [
+        confidence_section(told),
         presence_section(told),
-        truth_section(told),
         leaderboard_section(told),
+        truth_section(told),
         course_section(told),
         features_section(told),
         pictures_section(told),
@@ -79,7 +87,7 @@ def run_page(told: Told) -> Page:
                 f"{about['seconds']:,.0f} seconds",
             ]
         ),
-        lead=[verdict(told)],
+        lead=[verdict(told), *statement(told)],
         sections=[section for section in made if section is not None],
         footer=f"Made by ba3us {about['version']} from the run {told.folder.absolute().name}. "
         "Everything is in this one file; it loads nothing.",

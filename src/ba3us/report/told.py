@@ -22,7 +22,10 @@ SPACE = "\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class Told:
-    """A run and what lies in its folder; `labels` are numbers of `classes`, for every row of the target."""
+    """A run and what lies in its folder; `labels` are numbers of `classes`, for every row of the target.
+
+    A `quick` page does without what takes longer than a moment.
+    """
 
     folder: Path
     run: Run
@@ -31,6 +34,7 @@ class Told:
     predictions: pd.DataFrame | None
     leaderboard: pd.DataFrame | None
     labels: np.ndarray | None
+    quick: bool = False
 
     @property
     def timed(self) -> bool:
@@ -45,7 +49,7 @@ class Told:
         return paths_of(self.predictions)
 
 
-def read_run(folder: Path, labels: Path | None = None) -> Told:
+def read_run(folder: Path, labels: Path | None = None, quick: bool = False) -> Told:
     """Read a run directory, and the target's labels if a file of them is given."""
     run = Run.load(folder)
     predictions = _table(folder / files.PREDICTIONS)
@@ -59,7 +63,7 @@ def read_run(folder: Path, labels: Path | None = None) -> Told:
     classes = [text_of(name) for name in run.model.blueprint.classes]
     rows = len(run.best.predictions)
     found = None if labels is None else read_target_labels(labels, classes, rows, paths_of(predictions))
-    return Told(folder, run, classes, presence, predictions, _table(folder / LEADERBOARD), found)
+    return Told(folder, run, classes, presence, predictions, _table(folder / LEADERBOARD), found, quick)
 
 
 def paths_of(predictions: pd.DataFrame | None) -> list[str] | None:

@@ -9,6 +9,7 @@ import pandas as pd
 
 PRESENT, ABSENT, UNSURE = "yes", "no", "unsure"
 SMALLEST = 0.01  # a class with a smaller share of the target can't be told from mistakes
+MOVED = 0.15  # a larger share of rows that adapting moved to another class is much
 _Z = 1.959964  # of 95 %
 
 
@@ -36,8 +37,8 @@ def presence(
     The interval, `low` to `high`, spans Wilson's 95 % intervals of all of these, widened by the doubt: it tells
     of the sample, of how far the systems differ, and of what none of them can know. Whether a class is present
     is a matter of the rows at hand, so the sample plays no part there. Without doubt it is ``yes`` where every
-    system gives it more than 1 % and more than one row, ``no`` where none does, else ``unsure``. In doubt, a
-    third of which is taken off or put on, a class must have 0.3 of an even share to be there, and less than 0.2
+    system gives it more than 1 % and more than one row, ``no`` where none does, else ``unsure``. In doubt,
+    half of which is taken off or put on, a class must have 0.3 of an even share to be there, and less than 0.2
     not to be.
     """
     shares = [class_shares(each, num_classes) for each in (predictions, *others)]
@@ -48,14 +49,20 @@ def presence(
     if doubt:
         even = 1 / effective(shares[0])
         least, most = max(least, 0.2 * even), max(most, 0.3 * even)
-    calls = np.where(np.min(shares, axis=0) - doubt / 3 > most, PRESENT, UNSURE)
-    calls = np.where(np.max(shares, axis=0) + doubt / 3 < least, ABSENT, calls)
+    calls = np.where(np.min(shares, axis=0) - doubt / 2 > most, PRESENT, UNSURE)
+    calls = np.where(np.max(shares, axis=0) + doubt / 2 < least, ABSENT, calls)
     return pd.DataFrame({"share": shares[0], "low": low, "high": high, "present": calls})
 
 
-def doubt_of(kappa: float, trusted: float) -> float:
-    """What share of the rows may be off unnoticed: none from a κ of `trusted` on, else ¾ (1 - κ)."""
-    return 0.0 if kappa >= trusted else 0.75 * (1 - max(kappa, 0.0))
+def doubt_of(kappa: float, trusted: float, changed: float) -> float:
+    """What share of the rows may be off unnoticed.
+
+    Below a κ of `trusted`, ¾ (1 - κ). From there on, neighbours agree; but where source-only gives a share
+    `changed` of the rows another class, and that is much, as many may be off that all agree on. Else none.
+    """
+    if kappa < trusted:
+        return 0.75 * (1 - max(kappa, 0.0))
+    return changed if changed > MOVED else 0.0
 
 
 def effective(shares: np.ndarray) -> float:

@@ -7,6 +7,7 @@ on half of the variants of docs/trust.md, and tried on the other half once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -18,15 +19,12 @@ from ba3us.selection.presence import effective
 HELPED, NO_EVIDENCE, HARMED = "helped", "no evidence", "harmed"
 ADAPTED, PLAIN = "adapted", "source-only"
 
-RISE = 0.03  # κ must rise by so much to speak for another model
-TRUSTED = 0.6  # from this κ on, source-only may be smoothed over its neighbours
+MORE = 0.03  # evidence must rise by so much to speak for having adapted
+FALL = 0.05  # … and κ may fall by so much: else classes are only strewn about
+TRUSTED = 0.6  # from this κ on, source-only follows the target's neighbourhoods so well that they may be heard
 NEAR = 0.7  # from this κ on the shift is mild: systems that sharpen predictions may be tried
 KEPT = 0.7  # share of source-only's effective classes that must remain: fewer is a collapse
-_SEVERAL = 1.2  # effective classes of source-only below which neighbours can't tell anything
-_CLEAR, _CLEAR_NEAR = (
-    0.02,
-    0.01,
-)  # gain of agreement with the reference that is called so; where the shift is mild
+_CLEAR, _CLEAR_NEAR = 0.02, 0.01  # gain of agreement with the reference that is called so; on a mild shift
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,15 @@ class Standing:
     def of(cls, predictions: np.ndarray, near: Neighbours) -> Standing:
         """Of the predictions for the rows of `near`."""
         return cls(near.kappa(predictions), effective(np.bincount(predictions) / len(predictions)))
+
+    @property
+    def evidence(self) -> float:
+        """How much neighbours confirm: κ times the entropy of the predicted shares.
+
+        κ alone is largest where predictions have collapsed onto one or two classes, about which neighbours find
+        it easy to agree; and classes that are strewn about have entropy, but no agreement.
+        """
+        return self.kappa * math.log(self.effective)
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,9 @@ class Verdict:
         """From what :meth:`packed` gave; None if it is of another form."""
         if not isinstance(said, dict) or said.keys() != {f.name for f in fields(cls)}:
             return None
-        return cls(**said) if said["word"] in (HELPED, NO_EVIDENCE, HARMED) else None
+        known = said["word"] in (HELPED, NO_EVIDENCE, HARMED) and said["served"] in (ADAPTED, PLAIN)
+        kinds = isinstance(said["reasons"], list) and isinstance(said["figures"], dict)
+        return cls(**said) if known and kinds else None
 
     def packed(self) -> dict[str, Any]:
         """As plain data."""
@@ -64,45 +73,49 @@ class Verdict:
 
 
 def objection(member: Standing, plain: Standing) -> str:
-    """Why a model is not to be preferred to source-only; nothing, if it is."""
-    if plain.effective < _SEVERAL:
-        return "source-only gives nearly all rows one class, so that neighbours can't tell"
-    if member.kappa < plain.kappa + RISE:
-        return f"κ is not {RISE} above source-only's ({member.kappa:.2f}, {plain.kappa:.2f})"
+    """Why a system is not to be believed beside source-only; nothing, if it may be."""
     if member.effective < KEPT * plain.effective:
         return f"predictions fall onto {member.effective:.1f} classes, source-only's onto {plain.effective:.1f}"
     return ""
 
 
+def speaks_for(chosen: Standing, plain: Standing) -> bool:
+    """Whether there is evidence for what was made of source-only: it rose, or source-only's κ was good."""
+    rose = chosen.evidence >= plain.evidence + MORE and chosen.kappa >= plain.kappa - FALL
+    return rose or plain.kappa >= TRUSTED
+
+
 def of_choice(name: str, chosen: Standing, plain: Standing, changed: float, forced: bool = False) -> Verdict:
-    """Of what the automatic choice made of source-only: the member that was chosen (perhaps itself), smoothed.
+    """Of what the automatic choice made of source-only: the vote, or the member that took its place, smoothed.
 
     `changed` is the share of the target's rows that it gives another class than source-only.
     """
-    figures = _figures(chosen, plain, changed)
+    figures = _figures(chosen, plain, changed) | {
+        "evidence": chosen.evidence,
+        "evidence_source_only": plain.evidence,
+    }
     moved = f"{changed:.1%} of the target's rows have another class than source-only gives them."
-    if name != PLAIN:
-        word = HELPED
+    word = HELPED if speaks_for(chosen, plain) else NO_EVIDENCE
+    if word == NO_EVIDENCE:
         why = (
-            "Neighbouring target rows share a class more often than with source-only: κ rose from "
-            f"{plain.kappa:.2f} to {chosen.kappa:.2f} with {name}, over {chosen.effective:.1f} effective "
-            f"classes (source-only: {plain.effective:.1f})."
-        )
-    elif plain.kappa >= TRUSTED:
-        word = HELPED
-        why = (
-            f"Source-only's classes follow the target's own neighbourhoods (κ {plain.kappa:.2f}, at least "
-            f"{TRUSTED} is asked), so rows that stood against their neighbours were put right."
-        )
-    else:
-        word = NO_EVIDENCE
-        why = (
-            "No system made neighbouring target rows agree better, and source-only's own classes hardly "
+            "Neighbouring target rows do not confirm more than with source-only, whose own classes hardly "
             f"follow the target's neighbourhoods (κ {plain.kappa:.2f}, below {TRUSTED}): nothing says what is "
             "right here."
         )
-    if word == HELPED and changed < _CLEAR_NEAR / 2:
+    elif changed < _CLEAR_NEAR / 2:
         word, why = NO_EVIDENCE, "Source-only is already where adapting would lead."
+    elif plain.kappa >= TRUSTED:
+        why = (
+            f"Source-only's classes follow the target's own neighbourhoods (κ {plain.kappa:.2f}, at least "
+            f"{TRUSTED} is asked; {name}: {chosen.kappa:.2f}), so rows that stood against their neighbours "
+            "were put right."
+        )
+    else:
+        why = (
+            f"Neighbouring target rows confirm more than with source-only: evidence rose from "
+            f"{plain.evidence:.2f} to {chosen.evidence:.2f} by the {name} (κ {plain.kappa:.2f} to "
+            f"{chosen.kappa:.2f}, effective classes {plain.effective:.1f} to {chosen.effective:.1f})."
+        )
     served = ADAPTED if word == HELPED or forced else PLAIN
     return Verdict(word, served, [why, moved], figures)
 

@@ -2,11 +2,14 @@
 
 from ba3us.training.execution import Execution
 from ba3us.training.hooks import Hook
-from ba3us.training.loop import Trainer, TrainingStep
+from ba3us.training.loop import Trainer
 from ba3us.training.progress import ProgressBar
 from ba3us.training.result import Evaluation, Result
 from ba3us.training.rules import Rule
 from ba3us.training.seeding import seeded
+from ba3us.training.step import TrainingStep
+from ba3us.training.tensorboard import TensorBoard
+from ba3us.training.watch import Watch
 
 __all__ = [
     "Evaluation",
@@ -15,7 +18,9 @@ __all__ = [
     "ProgressBar",
     "Result",
     "Rule",
+    "TensorBoard",
     "Trainer",
     "TrainingStep",
+    "Watch",
     "seeded",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,20 +9,27 @@ from typing import Any
 import torch
 
 from ba3us import __version__
+from ba3us.data.writing import new_file
 from ba3us.errors import UserError, require
 
-_FORMAT = "ba3us run 3"
+_FORMAT = "ba3us run 4"
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
     """Write `state` (tensors, numbers, strings, lists, dicts) at once or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        torch.save({"format": _FORMAT, "written_by": _program(), **state}, part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with new_file(path) as part:
+        try:
+            with part.open("wb") as file:
+                torch.save({"format": _FORMAT, "written_by": _program(), **state}, file)
+        except RuntimeError as error:  # of torch's own, when the system has refused to write
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from error
+            raise
+
+
+def beside(path: Path, kind: str) -> Path:
+    """Where another state of the same run lies."""
+    return path.with_name(f"{path.name}.{kind}")
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ba3us.errors import require
+from ba3us.training.collapse import ON_COLLAPSE
+from ba3us.training.diverging import ON_NAN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,11 @@ class Execution:
         Where to save the state of the run at every evaluation (and every `checkpoint_every` updates).
     identity : str
         A digest of all that the result depends on; a checkpoint of another one is not resumed.
+    on_nan : str
+        When a loss is no longer a number: ``stop``, or ``retry`` from the last evaluation (or the start) at
+        half the learning rate, at most five times.
+    on_collapse : str
+        When predictions have fallen onto few classes: ``continue``, or ``stop``, with what was selected so far.
     """
 
     seed: int = 0
@@ -52,9 +59,16 @@ class Execution:
     checkpoint: Path | None = None
     checkpoint_every: int | None = None
     identity: str = ""
+    on_nan: str = "stop"
+    on_collapse: str = "continue"
 
     def __post_init__(self) -> None:
         require(self.seed >= 0, f"The seed is {self.seed}: it must be 0 or more.")
+        require(self.on_nan in ON_NAN, f"on_nan is {self.on_nan!r}: choose one of {', '.join(ON_NAN)}.")
+        require(
+            self.on_collapse in ON_COLLAPSE,
+            f"on_collapse is {self.on_collapse!r}: choose one of {', '.join(ON_COLLAPSE)}.",
+        )
         for name in ("threads", "evaluate_every", "log_every", "predict_batch", "checkpoint_every"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"{name} is {value}: it must be at least 1.")

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ba3us.methods.base import Step
     from ba3us.training.loop import Trainer
     from ba3us.training.result import Evaluation
+
+
+class Symptom(NamedTuple):
+    """What an onlooker noticed, in a few words for a line of progress, and in a sentence."""
+
+    short: str
+    said: str
 
 
 class Hook:

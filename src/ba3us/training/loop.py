@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import functools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,44 +12,26 @@ from typing import Any
 
 import pandas as pd
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
 from ba3us import scores
 from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.data.domain import check_alike
 from ba3us.errors import UserError, require
-from ba3us.methods.base import WARMUP, DomainOutputs, Inputs, Method, Phase, Recipe, Step
+from ba3us.methods.base import WARMUP, DomainOutputs, Method, Phase, Recipe, Step
 from ba3us.nn import Network
 from ba3us.training import checkpoint, devices, parameters, rules
 from ba3us.training.batches import Feed
+from ba3us.training.collapse import collapsed
+from ba3us.training.diverging import MOST_TRIES, SMALLER, DivergedError, Terms, another_try, require_numbers
 from ba3us.training.execution import Execution
 from ba3us.training.hooks import Hook
+from ba3us.training.leaving import Leaving
 from ba3us.training.predict import predict_domain
 from ba3us.training.result import Evaluation, Result
 from ba3us.training.seeding import seeded
+from ba3us.training.step import TrainingStep
 from ba3us.training.team import Team
-
-
-class TrainingStep(nn.Module):
-    """Network and method as one module whose forward is a whole step: batches in, loss and terms out.
-
-    In a `team` each process is given its share of the batches and returns what the joint batch gives.
-    """
-
-    def __init__(self, network: Network, method: Method) -> None:
-        super().__init__()
-        self.network, self.method = network, method
-        self.team = Team()
-
-    def forward(self, inputs: Inputs, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss to minimise, and the named terms that it is the sum of, detached."""
-        with self.team.apart(step):
-            outputs = self.method.outputs(self.network, inputs)
-        outputs = self.team.joined(outputs)
-        warm = step.phase == WARMUP
-        terms = self.method.warmup_losses(outputs) if warm else self.method.losses(outputs, step)
-        loss = functools.reduce(operator.add, terms.values())
-        return loss, {name: term.detach() for name, term in terms.items()}
 
 
 class Trainer:
@@ -96,9 +77,15 @@ class Trainer:
         self.best_score = -math.inf
         self.selected = -1
         self.best_state: dict[str, Tensor] | None = None
+        self.rate, self.tries = 1.0, list[str]()  # of the learning rate, and why it is no longer 1
+        self.noticed: dict[str, str] = {}  # by onlookers: a few words for the progress, a sentence for the run
         self._trainable = parameters.trainable(self.module)
-        self._start = (0, 0)  # phase and update to go on from
+        self._terms = Terms()
+        self._leaving = Leaving(wait=False)
+        self._position = self._start = (0, 0)  # phase and update: where it is, and where to go on from
         self._resumed: dict[str, Any] | None = None
+        self._good: dict[str, Any] | None = None  # the last state that may be gone back to
+        self._work: devices.Prepared
 
     @property
     def method(self) -> Method:
@@ -119,16 +106,21 @@ class Trainer:
                 f"The checkpoint {path} is of another run (other data, weights, options, rule, seed or "
                 "threads): give the same, or start anew with --overwrite.",
             )
-            self.module.load_state_dict(state["module"])
-            for name in ("rows", "best_score", "selected", "best_state"):
-                setattr(self, name, state[name])
-            self.evaluations = [Evaluation.unpacked(e) for e in state["evaluations"]]
-            self._start, self._resumed = tuple(state["position"]), state
+            self._restore(state)
+            self._good = state.get("good", state)
         except (RuntimeError, KeyError) as error:
             raise UserError(
                 f"The checkpoint {path} belongs to another method, network or number of classes."
             ) from error
         return self
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state["module"])
+        for name in ("best_score", "selected", "best_state", "rate"):
+            setattr(self, name, state[name])
+        self.rows, self.tries = list(state["rows"]), list(state["tries"])
+        self.evaluations = [Evaluation.unpacked(e) for e in state["evaluations"]]
+        self._start, self._resumed = tuple(state["position"]), copy.deepcopy(state)  # an optimiser changes it
 
     def fit(self, source: Source, target: Target) -> Result:
         """Run all phases of the recipe; returns the result with the selected weights loaded."""
@@ -142,12 +134,37 @@ class Trainer:
                 for hook in reversed(self.hooks if self.team.first else ()):
                     ending.callback(hook.on_end, self)
                 self._notify("on_start")
-                for number, phase in enumerate(self.recipe.phases):
-                    if number >= self._start[0]:
-                        self._run_phase(fabric, number, phase, source, target)
+                # several processes would not hear of a signal at the same update
+                alone = self.execution.checkpoint is not None and self.team.size == 1
+                self._leaving = ending.enter_context(Leaving(wait=alone))
+                while not self._ran_through(fabric, source, target):
+                    pass
         return self._result()
 
-    # --- one phase, one step -------------------------------------------------------------------------
+    # --- phases, one of them, one step -------------------------------------------------------------------
+
+    def _ran_through(self, fabric: Fabric, source: Source, target: Target) -> bool:
+        """Run what is left of the phases; whether that went well, or else the last good state is back."""
+        try:
+            for number, phase in enumerate(self.recipe.phases):
+                if number >= self._start[0] and not self._stopped():
+                    self._run_phase(fabric, number, phase, source, target)
+        except DivergedError as error:
+            self._go_back(error)
+            return False
+        return True
+
+    def _go_back(self, error: DivergedError) -> None:
+        """Return to the last good state with a smaller rate, if that is asked for; else keep all for a look."""
+        rate, tries = SMALLER * self.rate, self.tries
+        if self.execution.on_nan != "retry" or self._good is None or len(tries) == MOST_TRIES:
+            if self.execution.checkpoint is not None:
+                error.saved = checkpoint.beside(self.execution.checkpoint, "diverged")
+                self._save(error.saved)
+            raise error
+        self._restore(self._good)
+        at = f"update {self._start[1]} of phase {self.recipe.phases[self._start[0]].name!r}"
+        self.rate, self.tries = rate, [*tries, another_try(error, at, rate)]
 
     def _run_phase(self, fabric: Fabric, number: int, phase: Phase, source: Source, target: Target) -> None:
         first = self._start[1] if number == self._start[0] else 0
@@ -172,18 +189,27 @@ class Trainer:
             checkpoint.set_random_state(self._resumed["random"])
             self._resumed = None
 
+        self._work, self._terms = work, Terms()
         for index in range(first, phase.steps + 1):
-            step = Step(index, phase.span, phase.name)
-            if not evaluated and self._observe(phase, step, source, target):
-                self._save(number, index, work)
+            step, self._position = Step(index, phase.span, phase.name), (number, index)
+            due = not evaluated and self._observe(phase, step, source, target)
+            if due or (self._good is None and self.execution.on_nan == "retry"):
+                self._keep_good()
+            if due or self._leaving.asked:
+                self._save(self.execution.checkpoint)
+            if self._leaving.asked:
+                self._leaving.now()
             evaluated = False
-            if index == phase.steps:
+            if index == phase.steps or self._stopped():
                 break
             self._update(work, phase, step, feed)
             self._notify("on_step", step)
 
+    def _stopped(self) -> bool:
+        return self.execution.on_collapse == "stop" and collapsed(self.evaluations) is not None
+
     def _update(self, work: devices.Prepared, phase: Phase, step: Step, feed: Feed) -> None:
-        factor = self.recipe.learning_rate * (phase.decay or self.recipe.decay)(step.number)
+        factor = self.rate * self.recipe.learning_rate * (phase.decay or self.recipe.decay)(step.number)
         for group in work.optimizer.param_groups:
             group["lr"] = factor * group["lr_scale"]
             for parameter in group["params"]:
@@ -197,8 +223,9 @@ class Trainer:
         work.backward(loss)
         self._notify("on_gradients", step)
         work.step()
+        self._terms.keep(step, loss, terms)
         if step.number % self.execution.log_every == 0:
-            self._log(step, factor, len(rows.borrowed), loss, terms)
+            self._log(step, factor, len(rows.borrowed), terms)
 
     def _draw(self, phase: Phase, step: Step) -> BatchIndices:
         batch = self.recipe.batch_size
@@ -216,10 +243,11 @@ class Trainer:
         unseen = at_end and all(e.phase != phase.name for e in self.evaluations)
         if not (refresh or look or unseen):
             return saved is not None and step.number > 0 and step.number % saved == 0
+        self._terms.check()
         self.team.average_statistics(self.module)
-        outputs = self._refresh(source, target) if refresh else self._predict(target)
+        outputs = self._refresh(step, source, target) if refresh else self._predict(target)
         entropy = scores.mean_entropy(outputs.logits)
-        self._require_finite(entropy, "target entropy", step)
+        require_numbers(entropy, "The target's mean entropy", step)
         evaluation = Evaluation(
             phase=phase.name,
             step=step.number,
@@ -239,7 +267,7 @@ class Trainer:
     def _predict(self, domain: Target, views: bool = False) -> DomainOutputs:
         return predict_domain(self.module, domain, self.execution.predict_batch, views, self.team)
 
-    def _refresh(self, source: Source, target: Target) -> DomainOutputs:
+    def _refresh(self, step: Step, source: Source, target: Target) -> DomainOutputs:
         """Show the method what its recipe asks for; returns the outputs for the whole target."""
         wanted = self.recipe.refresh
         if wanted.source:
@@ -247,6 +275,7 @@ class Trainer:
             labels = source.labels.to(shown.rows.device)
             self.method.refresh_source(dataclasses.replace(shown, labels=labels))
         outputs = self._predict(target, wanted.views)
+        require_numbers(float(outputs.logits.sum()), "What the network says of the target", step)
         self.method.refresh(outputs)
         self.team.same_buffers(self.method)
         return self._predict(target) if wanted.again else outputs
@@ -254,49 +283,46 @@ class Trainer:
     def _copy_state(self) -> dict[str, Tensor]:
         return {k: v.detach().cpu().clone() for k, v in self.module.state_dict().items()}
 
-    # --- books ---------------------------------------------------------------------------------------------
-
-    def _log(self, step: Step, lr: float, borrowed: int, loss: Tensor, terms: dict[str, Tensor]) -> None:
-        total = float(loss.detach())
-        self._require_finite(total, "loss", step)
-        row = {"phase": step.phase, "step": step.number, "lr": lr, "borrowed": borrowed, "loss": total}
+    def _log(self, step: Step, lr: float, borrowed: int, terms: dict[str, Tensor]) -> None:
+        row = {"phase": step.phase, "step": step.number, "lr": lr, "borrowed": borrowed}
+        row["loss"] = self._terms.checked()
         row |= {name: float(value.detach()) for name, value in terms.items()}
         if step.phase != WARMUP:
             row |= self.method.figures(step)
         self.rows.append(row)
         self._notify("on_row", row)
 
-    def _require_finite(self, value: float, what: str, step: Step) -> None:
-        require(
-            math.isfinite(value),
-            f"The {what} became {value} at update {step.number} of phase {step.phase!r}: "
-            "lower learning_rate, or scale the inputs.",
-        )
-
-    def _save(self, number: int, index: int, work: devices.Prepared) -> None:
-        if self.execution.checkpoint is None:
+    def _save(self, path: Path | None) -> None:
+        if path is None:
             return
         self.team.average_statistics(self.module)
-        if not self.team.first:
-            return
-        checkpoint.save(
-            self.execution.checkpoint,
-            {
-                "position": [number, index],
-                "module": self._copy_state(),
-                "optimizer": work.optimizer.state_dict(),
-                "precision": work.precision.state_dict(),
-                "streams": self.streams.positions(),
-                "random": checkpoint.random_state(),
-                "rows": self.rows,
-                "evaluations": [e.packed() for e in self.evaluations],
-                "rule": self.rule.name,
-                "identity": self.execution.identity,
-                "best_score": self.best_score,
-                "selected": self.selected,
-                "best_state": self.best_state,
-            },
-        )
+        if self.team.first:
+            here = self._good is None or self._good["position"] == list(self._position)
+            checkpoint.save(path, self._state() | ({} if here else {"good": self._good}))
+
+    def _keep_good(self) -> None:
+        if self.execution.on_nan == "retry":
+            self._good = copy.deepcopy(self._state())
+
+    def _state(self) -> dict[str, Any]:
+        """All that it takes to go on from here."""
+        return {
+            "position": list(self._position),
+            "module": self._copy_state(),
+            "optimizer": self._work.optimizer.state_dict(),
+            "precision": self._work.precision.state_dict(),
+            "streams": self.streams.positions(),
+            "random": checkpoint.random_state(),
+            "rows": list(self.rows),
+            "evaluations": [e.packed() for e in self.evaluations],
+            "rule": self.rule.name,
+            "identity": self.execution.identity,
+            "best_score": self.best_score,
+            "selected": self.selected,
+            "best_state": self.best_state,
+            "rate": self.rate,
+            "tries": self.tries,
+        }
 
     def _result(self) -> Result:
         self.module.team = Team()  # from here on each process goes its own way

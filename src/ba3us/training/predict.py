@@ -14,7 +14,7 @@ from ba3us.methods.base import DomainOutputs
 from ba3us.training.team import Team
 
 if TYPE_CHECKING:
-    from ba3us.training.loop import TrainingStep
+    from ba3us.training.step import TrainingStep
 
 
 @contextmanager

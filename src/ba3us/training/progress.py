@@ -72,4 +72,6 @@ class ProgressBar(Hook):
         names = [p.name for p in trainer.recipe.phases]
         before = sum(p.steps for p in trainer.recipe.phases[: names.index(phase)])
         shown = [text.format(self._figures[name]) for name, text in _SHOWN.items() if name in self._figures]
+        shown += [f"rate × {trainer.rate:g}"] if trainer.rate != 1 else []
+        shown += trainer.noticed
         self._bar.update(before + done, " · ".join(shown), self._label(phase))

@@ -16,7 +16,7 @@ from ba3us.methods.base import DomainOutputs, Recipe
 from ba3us.training.predict import predict_domain
 
 if TYPE_CHECKING:
-    from ba3us.training.loop import TrainingStep
+    from ba3us.training.step import TrainingStep
 
 
 @dataclass(frozen=True)

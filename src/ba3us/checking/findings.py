@@ -1,0 +1,79 @@
+"""What a check found: how much it matters, what it is, what to do about it, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+STOP, WARNING, NOTE = "stop", "warning", "note"
+LEVELS = (STOP, WARNING, NOTE)  # training fails or means nothing; it is likely to suffer; good to know
+_MOST_ITEMS = 1000  # kept of a finding
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that somebody should know before training.
+
+    Attributes
+    ----------
+    level : {"stop", "warning", "note"}
+        How much it matters.
+    topic : str
+        A short name for machines, such as ``duplicates across``.
+    text : str
+        What was found, a sentence.
+    advice : str
+        What to do, a sentence.
+    count : int
+        Files, rows, pairs or classes it is about.
+    items : tuple of str
+        Which, the most telling first; at most a thousand.
+    """
+
+    level: str
+    topic: str
+    text: str
+    advice: str
+    count: int = 1
+    items: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, level: str, topic: str, text: str, advice: str, items: Sequence[str]) -> Finding:
+        """About each of `items`."""
+        return cls(level, topic, text, advice, len(items), tuple(items[:_MOST_ITEMS]))
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings, those that matter most first, and plain figures of the two domains."""
+
+    findings: list[Finding]
+    facts: dict[str, Any]
+    passed_over: list[str] = field(default_factory=list)  # what was not looked at, and why
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding], facts: dict[str, Any], passed_over: Sequence[str] = ()) -> Report:
+        """With the findings in order; within a level as they came."""
+        return cls(sorted(findings, key=lambda found: LEVELS.index(found.level)), facts, list(passed_over))
+
+    def summary(self) -> dict[str, Any]:
+        """For machines."""
+        counts = {level: sum(found.level == level for found in self.findings) for level in LEVELS}
+        return {
+            "findings": [asdict(found) | {"items": list(found.items)} for found in self.findings],
+            "counts": counts,
+            "facts": self.facts,
+            "passed_over": self.passed_over,
+        }
+
+
+def some(items: Sequence[Any], most: int = 3) -> str:
+    """The first few, in words."""
+    shown = ", ".join(map(str, items[:most]))
+    return shown if len(items) <= most else f"{shown}, and {len(items) - most} more"
+
+
+def many(count: int, one: str, several: str | None = None) -> str:
+    """A count with its noun."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"

@@ -1,0 +1,111 @@
+"""Databases with changed bits, pickles and blobs without end: noticed, in a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sqlite3
+import zlib
+
+import numpy as np
+import pytest
+from bench_toys import FAST, outcome, write_protocol
+
+from ba3us import bench
+from ba3us.bench import database as databases
+from ba3us.bench.database import Database, Failure
+from ba3us.errors import UserError
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A database of two runs, and the key of the first."""
+    study = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=2, options=FAST)
+    path, labels = tmp_path / "runs.sqlite", study.datasets[0].labels
+    with Database(path) as database:
+        database.know("toy", study.datasets)
+        database.record(study.jobs[0], outcome([labels.tolist()], [0.5]), labels)
+        database.record(study.jobs[1], Failure("no reason"), labels)
+        assert len(database.table()) == 2
+    return path, study.jobs[0].key
+
+
+def change(path, *statements):
+    connection = sqlite3.connect(path)
+    for statement, *values in statements:
+        connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE scores SET accuracy = accuracy - 0.25",
+        "UPDATE runs SET method = 'dann'",
+        "UPDATE runs SET key = 'x' || substr(key, 2) WHERE outcome = 'ok'",
+        "DELETE FROM runs WHERE outcome = 'failed'",
+        "DELETE FROM scores",
+    ],
+)
+def test_changed_figures_are_noticed(stored, statement):
+    path, _ = stored
+    change(path, (statement,))
+    with Database(path) as database, pytest.raises(UserError, match=r"is damaged .*not as it was written"):
+        database.table()
+
+
+@pytest.mark.parametrize("column", ["spec", "history", "predictions", "kind", "selected", "said"])
+def test_changed_details_are_noticed(stored, column):
+    path, key = stored
+    change(path, (f"UPDATE kept SET {column} = replace({column}, 'e', 'f') || ' '",))
+    with Database(path) as database, pytest.raises(UserError, match=r"not as it was written|can't be used"):
+        database.kept(key)
+    if column == "spec":
+        with Database(path) as database, pytest.raises(UserError, match="is damaged"):
+            database.specs()
+
+
+def test_failed_runs_may_be_forgotten(stored):
+    path, _ = stored
+    with Database(path) as database:
+        database.forget_failed(database.outcomes())
+        assert len(database.table()) == 1
+
+
+def test_runs_from_before_there_were_digests_are_believed(stored):
+    path, key = stored
+    change(path, ("DROP TABLE digests",))
+    with Database(path) as database:
+        assert len(database.table()) == 2 and database.kept(key).spec == database.specs()[key]
+
+
+class Bomb:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("column", ["spec", "history", "predictions", "said"])
+def test_databases_run_no_code(stored, tmp_path, column):
+    path, key = stored
+    packed = pickle.dumps(Bomb(tmp_path / "gone off"))
+    for content in (packed, zlib.compress(packed)):
+        change(path, (f"UPDATE kept SET {column} = ?", content), ("DELETE FROM digests",))
+        with Database(path) as database, contextlib.suppress(UserError):
+            database.kept(key)
+    assert not (tmp_path / "gone off").exists()
+
+
+def test_a_blob_that_inflates_without_end_is_refused(stored, monkeypatch):
+    path, key = stored
+    change(path, ("UPDATE kept SET predictions = ?", zlib.compress(bytes(10**7))), ("DELETE FROM digests",))
+    monkeypatch.setattr(databases, "memory", lambda: 4 * 10**6)
+    with Database(path) as database, pytest.raises(UserError, match="can't be read"):
+        database.kept(key)
+    assert np.array_equal(databases._inflated(zlib.compress(bytes(9))), bytes(9))
