@@ -71,6 +71,15 @@ def _note(page: Any, url: str) -> None:
         page.trouble.append(url)
 
 
+def until(page: Any, expression: str) -> None:
+    """Wait until it is true; playwright's own wait evaluates strings later, which the page's policy forbids."""
+    for _ in range(100):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"never true: {expression}")
+
+
 def chart(page: Any, title: str) -> Any:
     return page.locator("figure.chart", has=page.locator("figcaption", has_text=re.compile(f"^{title}$")))
 
@@ -236,9 +245,9 @@ def test_a_table_wider_than_the_screen_can_be_moved_by_keys(visit, bench_html):
     table = narrow.locator(".table[tabindex]").first
     table.focus()
     narrow.keyboard.press("ArrowRight")
-    narrow.wait_for_function("document.activeElement.scrollLeft > 0")
+    until(narrow, "document.activeElement.scrollLeft > 0")
     narrow.set_viewport_size({"width": 1280, "height": 844})
-    narrow.wait_for_function("document.querySelectorAll('.table[tabindex]').length === 0")
+    until(narrow, "document.querySelectorAll('.table[tabindex]').length === 0")
 
 
 def test_the_skip_link_leads_to_the_content(visit, html):
