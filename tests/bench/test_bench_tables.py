@@ -103,10 +103,20 @@ def test_a_failed_run_shows_and_a_task_without_runs_has_no_average():
 
 
 def test_the_papers_number_stands_below_ours():
-    rows = pd.DataFrame([*PLAIN, *rows_of("ba3us", {("A->D", 0): 0.9, ("A->W", 0): 0.8})])
+    six = ("A->W", "D->W", "W->D", "A->D", "D->A", "W->A")
+    rows = pd.DataFrame(rows_of("ba3us", {(task, 0): 0.9 for task in six}))
     by_task = tables(rows, "T", ["entropy"], printed="office31")[1]
     assert texts(by_task, "ba3us, paper")["Avg"] == "97.81"
     assert any("printed in the BA³US paper" in note for note in by_task.notes)
+    swept = tables(rows.assign(label="BA3US (beta=0.0)"), "T", ["entropy"], printed="office31")[1]
+    assert texts(swept, "BA3US (beta=0.0), paper") == {
+        "method": "BA3US (beta=0.0), paper",
+        **dict.fromkeys(six, "–"),
+        "Avg": "96.20",
+    }
+    few = tables(rows[rows["task"].isin(six[:2])], "T", ["entropy"], printed="office31")[1]
+    beside = texts(few, "ba3us, paper")
+    assert float(beside["Avg"]) == pytest.approx((float(beside["A->W"]) + float(beside["D->W"])) / 2, abs=0.006)
 
 
 def test_every_format_holds_the_figures():

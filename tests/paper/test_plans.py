@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from ba3us import methods
+from ba3us.bench.paper import results
 from ba3us.errors import UserError
 from ba3us.methods.published import TASKS
 from ba3us.paper import PLANS, figures, plan
@@ -28,6 +29,13 @@ def test_every_printed_number_has_a_row_and_every_row_a_number(shared):
         (part,) = (p for name, p in PARTS if name == f"table{table}" and p.dataset == dataset)
         assert list(dict.fromkeys(rows["method"])) == [row.printed for row in part.rows]
         assert set(rows["task"]) - {"Avg"} <= set(part.tasks)
+
+
+def test_the_numbers_that_come_along_are_the_printed_ones(shared):
+    columns = ["table", "printed", "task", "accuracy"]
+    printed = pd.read_csv(shared / "paper" / "paper_results.csv").rename(columns={"method": "printed"})
+    ours, theirs = (t[columns].sort_values(columns).to_numpy().tolist() for t in (results(), printed))
+    assert ours == theirs
 
 
 @pytest.mark.parametrize(("name", "part"), PARTS, ids=[f"{n}-{p.dataset}" for n, p in PARTS])

@@ -74,11 +74,13 @@ def test_tables_of_two_datasets_with_the_papers_numbers(order):
 def test_vgg_and_closed_set_and_sweep(order):
     assert "table3.tex" in names(produce("table3", changed(order, methods="VGG-16,ETN", tasks="D->W")))
     assert "VGG-16" in (order.out / "table3.md").read_text()
-    produce("table4", changed(order, methods="CDAN+TransNorm*,SAFN*,BA3US", tasks="Ar->Cl"))
+    produce("table4", changed(order, methods="CDAN+TransNorm*,SAFN*,BA³US", tasks="Ar->Cl"))
     assert "| SAFN*, paper | 54.40 | 68.50 |" in (order.out / "table4.md").read_text()
     produce("table6", changed(order, tasks="D->W"))
     text = (order.out / "table6.md").read_text()
-    assert "BA3US (beta=10.0)" in text and ", paper |" not in text
+    assert (
+        "BA3US (beta=10.0)" in text and ", paper |" not in text
+    )  # one of six tasks: no average to compare with
     with Database(order.database) as database:
         runs = database.table()
         swept = runs[runs["label"].str.contains("beta")]["key"]

@@ -12,7 +12,7 @@ AVERAGE = "Avg"
 
 @cache
 def results() -> pd.DataFrame:
-    """Accuracies (%) of tables 1–4: table, protocol, method (our name), printed name, task, accuracy, std."""
+    """Accuracies (%) of tables 1–6: table, protocol, method (our name), printed name, task, accuracy, std."""
     return pd.read_csv(str(files("ba3us.bench") / "paper_results.csv"), comment="#")
 
 
@@ -22,6 +22,6 @@ def protocols() -> list[str]:
 
 
 def printed(protocol: str | None) -> dict[tuple[str, str], float]:
-    """Accuracies (%) by method and task (or ``Avg``)."""
+    """Accuracies (%) by method, or a row's own label in the studies of ξ and β, and task (or ``Avg``)."""
     rows = results()[results()["protocol"] == protocol]
     return dict(zip(zip(rows["method"], rows["task"]), rows["accuracy"]))

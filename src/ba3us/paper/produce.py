@@ -108,7 +108,7 @@ def _narrowed(wanted: Plan, order: Order) -> Plan:
         wanted = dataclasses.replace(
             wanted, parts=tuple(dataclasses.replace(part, tasks=few) for part, few in kept if few)
         )
-    names = listed(order.methods or "")
+    names = [name.replace("³", "3") for name in listed(order.methods or "")]  # as it is printed, BA3US
     rows = [row for part in wanted.parts for row in part.rows]
     known = [text for row in rows for text in (row.printed, row.method or "")]
     for name in names:
@@ -139,8 +139,6 @@ def _study(part: Part, order: Order) -> bench.Study:
         anyway=order.anyway,
         first=part.target_classes,
     )
-    if any(row.options for row in part.rows):  # the paper's numbers are not those of a sweep
-        study = dataclasses.replace(study, protocol=dataclasses.replace(study.protocol, paper=None))
     noted = [f"{row.printed}: {row.note}." for row in part.rows if row.note]
     return dataclasses.replace(study, notes=study.notes + noted)
 
