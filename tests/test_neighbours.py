@@ -41,6 +41,8 @@ def test_kappa_by_hand():
     near = Neighbours(np.array([[1], [0], [3], [0]]), None)
     # three of four agree; by chance (3/4)² + (1/4)² = 10/16
     assert near.kappa(np.array([0, 0, 1, 0])) == pytest.approx((0.75 - 0.625) / 0.375)
+    assert near.beyond_chance(np.array([0, 0, 1, 0])) == pytest.approx(0.75 - 0.625)
+    assert near.beyond_chance(np.zeros(4, int)) == 0.0
 
 
 def test_kappa_tells_order_from_chance_and_says_nothing_of_one_class():
@@ -59,13 +61,14 @@ def test_evidence_is_kappa_times_the_entropy_of_the_shares():
     assert Standing.of(np.array([0, 1, 0, 1]), near).evidence < 0  # neighbours that never agree
 
 
-def test_a_collapse_has_the_larger_kappa_and_the_smaller_evidence():
+def test_a_collapse_has_the_larger_kappa_but_less_agreement_beyond_chance_and_less_evidence():
     rng = np.random.default_rng(0)
     truth = np.repeat(np.arange(4), 50)
     near = Neighbours(np.stack([np.flatnonzero(truth == c)[:10] for c in truth]), None)
     right = np.where(rng.random(200) < 0.2, rng.integers(0, 4, 200), truth)  # four classes, some rows astray
     collapsed = np.minimum(truth, 1)  # two classes, none astray
     assert near.kappa(collapsed) > near.kappa(right)
+    assert near.beyond_chance(collapsed) < near.beyond_chance(right)
     assert Standing.of(collapsed, near).evidence < Standing.of(right, near).evidence
 
 

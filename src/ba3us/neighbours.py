@@ -43,17 +43,31 @@ class Neighbours:
         index = torch.cat([part.indices for part in found]).numpy()
         return cls(index, _normalised(index, np.exp((cosine - 1) / _WIDTH)))
 
+    def agreement(self, predictions: np.ndarray) -> tuple[float, float]:
+        """How often neighbours share a predicted class, and how often any two rows do, by chance."""
+        shares = np.bincount(predictions) / len(predictions)
+        alone = self.index.shape[1] == 0
+        agreed = 0.0 if alone else float(np.mean(predictions[self.index] == predictions[:, None]))
+        return agreed, float(shares @ shares)
+
     def kappa(self, predictions: np.ndarray) -> float:
         """How often neighbours share a predicted class, corrected for chance: 1 always, 0 as by chance.
 
         Where all rows have one class, nothing can be said: 0.
         """
-        shares = np.bincount(predictions) / len(predictions)
-        chance = float(shares @ shares)
+        agreed, chance = self.agreement(predictions)
         if chance > 1 - 1e-9 or self.index.shape[1] == 0:
             return 0.0
-        agreed = float(np.mean(predictions[self.index] == predictions[:, None]))
         return (agreed - chance) / (1 - chance)
+
+    def beyond_chance(self, predictions: np.ndarray) -> float:
+        """How much more often neighbours share a predicted class than any two rows do.
+
+        That is κ times the chance that two rows differ, so that a collapse onto few classes, of which κ thinks
+        highly, is worth little, and classes that are strewn about are worth nothing.
+        """
+        agreed, chance = self.agreement(predictions)
+        return agreed - chance
 
     def smoothed(self, probabilities: np.ndarray) -> np.ndarray:
         """Beliefs [n, C] after rows have heard their neighbours, again and again: F ← 0.8·W F + 0.2·P."""

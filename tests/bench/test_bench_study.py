@@ -19,7 +19,7 @@ from ba3us.bench.domains import File, digest_of
 from ba3us.bench.execute import execute
 from ba3us.cli import app
 from ba3us.errors import UserError
-from ba3us.selection.verdict import Standing
+from ba3us.neighbours import Neighbours
 from ba3us.training import Evaluation
 
 COUNTS = "expected: {P: {ant: 10, bee: 10, cat: 10}, Q: 30}\n"
@@ -54,7 +54,7 @@ def test_training_is_given_no_target_label(tmp_path):
 
 def test_rules_choose_among_the_candidates_of_a_run_with_the_jobs_seed(tmp_path, monkeypatch):
     names, specs = ("entropy", "information_maximisation", "nuclear_norm"), []
-    monkeypatch.setattr(Standing, "of", lambda rows, near: SimpleNamespace(evidence=float(rows[0])))
+    monkeypatch.setattr(Neighbours, "beyond_chance", lambda near, rows: float(rows[0]))
     figures = [(0.1, 9.0, 9.0), (0.5, 2.0, 1.0), (0.3, 1.0, 1.0), (0.4, 0.0, 3.0)]  # the warm-up has the best
     looks = [
         Evaluation(

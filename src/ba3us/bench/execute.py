@@ -20,11 +20,10 @@ from ba3us.engine.opening import Opened, OpenedArrays
 from ba3us.engine.samples import Arrays
 from ba3us.engine.vectors import NEIGHBOURS, neighbours, sampled
 from ba3us.neighbours import Neighbours
-from ba3us.selection.verdict import Standing
 
 # rules that choose among the evaluations of a run afterwards: which of their label-free scores, and its sign
 RULES = {"entropy": ("entropy", -1), "information-maximisation": ("information_maximisation", 1)}
-RULES |= {"nuclear-norm": ("nuclear_norm", 1), NEIGHBOURS: ("evidence", 1)}
+RULES |= {"nuclear-norm": ("nuclear_norm", 1), NEIGHBOURS: ("beyond_chance", 1)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +58,7 @@ def execute(job: Job) -> Outcome:
     )
     if isinstance(opened, OpenedArrays):
         near, rows = _neighbours(job.data, opened, spec)
-        table["evidence"] = [Standing.of(e.predictions[rows], near).evidence for e in run.evaluations]
+        table["beyond_chance"] = [near.beyond_chance(e.predictions[rows]) for e in run.evaluations]
     chosen = {
         rule: (sign * table[score]).where(table["candidate"])
         for rule, (score, sign) in RULES.items()

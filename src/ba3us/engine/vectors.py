@@ -16,7 +16,6 @@ from ba3us.errors import require
 from ba3us.methods.base import DomainOutputs
 from ba3us.neighbours import Neighbours
 from ba3us.nn.scale import Scale
-from ba3us.selection.verdict import Standing
 from ba3us.training import Rule
 
 NEIGHBOURS = "neighbours"  # the selection rule
@@ -52,7 +51,7 @@ def neighbours(source: Source, target: Target, rows: np.ndarray, scaled: bool = 
 
 
 def rule_of_neighbours(source: Source, target: Target) -> Rule:
-    """Selects the evaluation of whose predictions neighbours confirm most."""
+    """Selects the evaluation on whose predictions neighbours agree most beyond chance."""
     require(
         len(target.shape) == 1,
         "The selection 'neighbours' needs vectors that stay as they are: give features, or train the head.",
@@ -60,10 +59,10 @@ def rule_of_neighbours(source: Source, target: Target) -> Rule:
     rows = sampled(len(target))
     near = neighbours(source, target, rows)
 
-    def evidence(outputs: DomainOutputs) -> float:
-        return Standing.of(outputs.logits.argmax(dim=1).cpu().numpy()[rows], near).evidence
+    def agreed(outputs: DomainOutputs) -> float:
+        return near.beyond_chance(outputs.logits.argmax(dim=1).cpu().numpy()[rows])
 
-    return Rule(NEIGHBOURS, evidence)
+    return Rule(NEIGHBOURS, agreed)
 
 
 def _flat(rows: Tensor) -> Tensor:
