@@ -52,13 +52,15 @@ def prepare(folder: Path) -> None:
             save_file(timm.create_model(name).state_dict(), folder / f"{name}.safetensors")
 
 
-def rehearsed(words: list[str], steps: int) -> list[str]:
+def rehearsed(words: list[str], steps: int, seeds: int | None) -> list[str]:
     """A command as it is run here."""
     if "cuda" not in words:  # a drawing, or a count of files
         return words
     words = words[: words.index("--device")] + words[words.index("--device") + 2 :]
     name = SMALL["vgg16" if "table3" in words else "resnet50"]
-    return [*words, *CHANGED, "--steps", str(steps), "--backbone", name, "--weights", f"{name}.safetensors"]
+    fewer = [] if seeds is None else ["--seeds", str(seeds)]
+    seen = ["--backbone", name, "--weights", f"{name}.safetensors"]
+    return [*words, *CHANGED, *seen, *fewer, "--steps", str(steps)]
 
 
 def runs(database: Path) -> pd.DataFrame:
@@ -74,6 +76,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="tables and figures, comma-separated")
     parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--seeds", type=int, help="in place of the three of the protocols")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     prepare(asked.folder)
@@ -81,11 +84,7 @@ def main() -> None:
     for words in commands():
         if asked.only and not set(words) & set(asked.only.split(",")):
             continue
-        call, before, start = (
-            rehearsed(words, asked.steps),
-            runs(asked.folder / "runs/paper.sqlite"),
-            time.time(),
-        )
+        call, before, start = rehearsed(words, asked.steps, asked.seeds), runs(database), time.time()
         done = subprocess.run([sys.executable, "-m", "ba3us", *call[1:]], cwd=asked.folder, check=False)
         new = runs(database).iloc[len(before) :]
         wrong = int((new["outcome"] != "ok").sum())

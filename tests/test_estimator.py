@@ -472,3 +472,11 @@ def test_a_named_method_is_judged_where_that_is_asked_for():
     assert judged.verdict_.served == "adapted"
     assert np.array_equal(alone.predict(XT), judged.predict(XT))  # it stays as it is
     assert PartialAdapter("ba3us", verdict=True, **small).fit(X, Y).verdict_ is None
+
+
+def test_a_fit_that_fails_leaves_nothing_fitted():
+    model = PartialAdapter("ba3us", steps=2, learning_rate=1e30)
+    with pytest.raises(UserError, match="became"):
+        model.fit(X, Y, XT)
+    with pytest.raises(NotFittedError):
+        model.predict(XT)

@@ -31,9 +31,10 @@ class Neighbours:
 
     @classmethod
     def among(cls, rows: Tensor, centre: Tensor, count: int = COUNT) -> Neighbours:
-        """By cosine, seen from `centre` (the source's mean); a row with fewer others has fewer neighbours."""
+        """By cosine, seen from `centre` (the source's mean); of few rows, a third are neighbours at most."""
         unit = F.normalize(rows.float() - centre.float(), dim=1)
-        count = min(count, len(unit) - 1)
+        others = len(unit) - 1
+        count = min(count, max(1, others // 3), others)  # if all were, they would agree whatever is predicted
         step, found = max(1, _CHUNK_VALUES // len(unit)), []
         for start in range(0, len(unit), step):
             similar = unit[start : start + step] @ unit.T

@@ -16,25 +16,18 @@ def test_near_pairs_are_those_that_counting_finds(seed, rows, most):
     bits = rng.random((rows, 64)) < 0.5
     if rows > 2:
         bits[-1] = bits[0] ^ (rng.random(64) < 0.2)
-    counted = {(a, b) for a in range(rows) for b in range(a + 1, rows) if (bits[a] != bits[b]).sum() <= most}
-    found = duplicates.near_pairs(bits, most)
-    assert set(found) == counted and len(found) == len(counted)
+    partners = [[a for a in range(b) if (bits[a] != bits[b]).sum() <= most] for b in range(rows)]
+    assert duplicates.near_pairs(bits, most) == [(min(few), b) for b, few in enumerate(partners) if few]
+
+
+def test_many_equal_pictures_are_no_square_of_pairs():
+    assert len(duplicates.near_pairs(np.zeros((3000, 8), dtype=bool), 1)) == 2999
 
 
 def test_near_pairs_reach_across_chunks(monkeypatch):
     monkeypatch.setattr(duplicates, "_CHUNK", 2)
     bits = np.eye(7, 256, dtype=bool) | (np.arange(7)[:, None] % 2 == 0) & (np.arange(256) > 99)
-    assert set(duplicates.near_pairs(bits, 2)) == {
-        (0, 2),
-        (0, 4),
-        (0, 6),
-        (1, 3),
-        (1, 5),
-        (2, 4),
-        (2, 6),
-        (3, 5),
-        (4, 6),
-    }
+    assert duplicates.near_pairs(bits, 2) == [(0, 2), (1, 3), (0, 4), (1, 5), (0, 6)]
 
 
 def test_equal_pairs_name_the_first():

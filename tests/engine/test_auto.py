@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
+import subprocess
+import sys
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import pytest
@@ -19,7 +24,8 @@ from ba3us.engine.portfolio import Belief, Member
 from ba3us.engine.samples import Arrays
 from ba3us.errors import UserError
 from ba3us.neighbours import Neighbours
-from ba3us.selection.verdict import ADAPTED, HELPED, NO_EVIDENCE, PLAIN
+from ba3us.selection import verdict as verdicts
+from ba3us.selection.verdict import ADAPTED, HELPED, NO_EVIDENCE, PLAIN, Standing
 
 X, Y, XT, YT = clouds(120, 90)
 CODES = np.searchsorted(NAMES, Y)
@@ -51,6 +57,62 @@ def test_an_easy_target_is_helped_and_served():
     assert run.classes_called("yes") == ["ant", "bee"]
 
 
+def test_a_member_that_collapsed_has_no_vote_and_a_collapse_is_never_called_help():
+    spread = 0.01 * torch.randn(80, 4, generator=torch.Generator().manual_seed(0))
+    near = Neighbours.among(torch.eye(4).repeat(20, 1) + spread, torch.zeros(4))
+    soft = np.full((80, 4), 0.2)
+    soft[np.arange(80), np.arange(80) % 4] = 0.4
+    astray = np.tile([1 - 3e-6, 1e-6, 1e-6, 1e-6], (80, 1))
+    choice = chosen([soft, astray], near, "safn")
+    assert (
+        choice.best.name == PLAIN and choice.leaderboard()["against"].str.contains("fall onto 1.0").sum() == 1
+    )
+    collapsed = Standing.of(astray.argmax(axis=1), near)
+    assert not verdicts.speaks_for(collapsed, choice.plain)
+    assert verdicts.speaks_for(choice.plain, choice.plain)
+
+
+def test_a_script_without_a_guard_can_try_members_side_by_side(tmp_path):
+    """Workers are started anew, and must not run the script again."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "print('once')\n"
+        "import numpy as np\n"
+        "from ba3us import PartialAdapter\n"
+        "from ba3us.engine import portfolio\n"
+        "portfolio.cores = lambda: 2\n"
+        "X = np.random.default_rng(0).standard_normal((60, 4)) + 4 * np.eye(4)[np.arange(60) % 4]\n"
+        "model = PartialAdapter(preset='best', steps=3).fit(X, np.arange(60) % 4, X[:30] + 0.1)\n"
+        "print(len(model.predict(X)))\n"
+    )
+    for call in ([str(script)], ["-"]):
+        text = script.read_text() if call == ["-"] else None
+        done = subprocess.run([sys.executable, *call], input=text, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.split()) == (0, ["once", "60"]), done.stderr
+
+
+def test_a_worker_that_dies_is_no_loss(monkeypatch):
+    class Died:
+        def result(self):
+            raise BrokenProcessPool
+
+    spec = Spec(method="auto", options=STEPS)
+    here = portfolio._answer(Died(), portfolio.FAST[0], spec, None, opened(), math.inf)
+    assert here.probabilities.shape == (90, 4)
+
+
+def test_the_scale_of_what_is_taught_is_the_sources():
+    run = auto(x=1000 * X, xt=1000 * XT, force=True)
+    scale = run.model.module.network.backbone
+    assert torch.allclose(scale.mean, torch.from_numpy(1000 * X.mean(axis=0)), rtol=1e-4)
+
+
+def test_a_summary_is_json_also_if_a_member_failed():
+    run = auto()
+    run.leaderboard.loc[0, "kappa"] = np.nan
+    assert "NaN" not in json.dumps(run.summary()["leaderboard"])
+
+
 def test_without_evidence_source_only_is_served_unless_forced():
     noise = np.random.default_rng(0).standard_normal(XT.shape).astype(np.float32)  # no neighbourhoods
     run, forced = auto(xt=noise), auto(xt=noise, force=True)
@@ -73,7 +135,8 @@ def test_a_run_is_calibrated_by_a_twin_that_did_not_see_the_rows_put_aside(monke
     run = auto()
     assert asked == [(PLAIN, 120), ("auto", 120 + 90), (PLAIN, 120 - 24)]  # of thirty rows of a class six
     sure = run.calibration
-    assert sure.temperature >= sure.held_out > 0 and sure.kappa == round(run.verdict.figures["kappa"], 4)
+    assert sure.temperature >= sure.held_out > 0 and run.verdict.served == PLAIN
+    assert sure.kappa == round(run.verdict.figures["kappa_source_only"], 4)  # of what is served
     assert sure.confidence(run.logits(Target(XT))).mean() <= sure.kappa**0.5 + 1e-3
     model = PartialAdapter(steps=40).fit(X, Y, XT)
     logits = np.log(model.predict_proba(XT).astype(float))

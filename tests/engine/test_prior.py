@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
+from ba3us.data import Target
+from ba3us.data.files import read_features
 from ba3us.engine import Run, Spec, adapt, predict
 from ba3us.errors import UserError
 
@@ -56,6 +59,23 @@ def test_the_saved_model_is_the_one_that_was_put_right(data):
     told = [line.split(",")[1] for line in (folder / "out.csv").read_text().splitlines()[1:]]
     assert told == run.best.predictions.astype(str).tolist()
     assert "em_share" in found.presence
+
+
+def test_what_is_told_of_the_classes_is_of_the_model_that_was_put_right(data):
+    folder, _ = data
+    run = adapt(asked(folder, method="e-dann", options=SMALL, correct_prior=True), folder / "told")
+    table, logits = run.presence, run.logits(Target(read_features(folder / "t.npz").features))
+    assert table["mean_probability"].tolist() == pytest.approx(softmax(logits, axis=1).mean(axis=0), abs=1e-4)
+    assert ((table["low"] <= table["share"] + 1e-6) & (table["share"] <= table["high"] + 1e-6)).all()
+    kept = np.mean(run.calibration.confidence(logits) >= run.calibration.threshold(0.05))
+    assert run.calibration.share_kept(0.05) == pytest.approx(kept, abs=0.01)
+
+
+def test_a_model_that_was_taught_the_target_is_left_alone(data):
+    folder, _ = data
+    spec = asked(folder, method="auto", options={"steps": 20, "force": True}, correct_prior=True)
+    run = adapt(spec, folder / "taught")
+    assert any("taught the target's own rows" in note for note in run.notes) and "em_share" not in run.presence
 
 
 def test_a_system_with_its_own_way_to_predict_is_refused_before_anything_trains(data):

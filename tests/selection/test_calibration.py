@@ -21,8 +21,9 @@ def sample(sharper, n=4000, classes=4, seed=0):
     return sharper * true, labels
 
 
-def verdict(kappa=0.95, word=HELPED, served=ADAPTED, changed=0.1):
-    return Verdict(word, served, [], {"kappa": kappa, "changed": changed})
+def verdict(kappa=0.95, word=HELPED, served=ADAPTED, changed=0.1, plain=0.95, effective=3.0):
+    figures = {"kappa": kappa, "kappa_source_only": plain, "changed": changed, "effective_classes": effective}
+    return Verdict(word, served, [], figures)
 
 
 def test_the_likeliest_temperature_undoes_what_made_logits_too_sharp():
@@ -65,6 +66,13 @@ def test_thresholds_by_hand():
     ]
 
 
+def test_equal_rows_are_kept_together_or_not_at_all():
+    assert (
+        c.threshold_of(np.array([1.0] + [0.9] * 10), 0.05) == 1.0
+    )  # with the ten, 9 % are expected to be wrong
+    assert c.threshold_of(np.array([1.0] + [0.9] * 10), 0.095) == 0.9
+
+
 def test_a_stated_level_holds_where_confidence_is_true_and_kappa_fits():
     logits, labels = sample(1.0, 20_000)
     right = logits.argmax(axis=1) == labels
@@ -95,6 +103,8 @@ def test_the_more_careful_witness_is_heard():
         (verdict(0.5, HARMED), 9, ["κ 0.5,", "harmed"]),
         (verdict(0.95, changed=0.2), 9, ["20.0% of the rows another class (at most 15%"]),
         (verdict(0.95), 0, ["too few rows"]),
+        (verdict(0.95, NO_EVIDENCE, PLAIN, plain=0.5, changed=0.2), 9, ["κ 0.5,"]),  # of what is served
+        (verdict(0.0, effective=1.0), 9, ["have one class, of which neighbours can tell nothing"]),
     ],
 )
 def test_when_no_level_can_be_promised(said, held_out, words):

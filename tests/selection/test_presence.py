@@ -19,6 +19,17 @@ def test_without_doubt_rows_at_hand_decide():
     assert table["present"].tolist() == ["yes", "yes", "no", "no"]
 
 
+@pytest.mark.parametrize("rows", [1, 3, 15])
+def test_of_few_rows_none_that_is_there_is_called_absent(rows):
+    calls = presence(np.arange(rows), [], rows + 1)["present"].tolist()
+    assert calls == ["unsure"] * rows + ["no"]
+
+
+def test_intervals_of_others_are_those_of_their_own_rows():
+    table = presence(np.repeat([0, 1], 5000), [np.repeat([0, 1], 5)], 2)
+    assert table["low"][0] < 0.3 and table["high"][0] > 0.7  # five of ten rows
+
+
 def test_systems_that_differ_make_it_unsure():
     served, other = np.repeat([0, 1], [180, 20]), np.repeat([0, 2], [180, 20])
     table = presence(served, [other], 4)

@@ -77,7 +77,7 @@ def test_class_folders_are_labels(tmp_path):
     [
         ("a.csv", "class\nbee\nant\n", "2 labels, but the target has 4 rows"),
         ("a.csv", "path,class\nnew/b.jpg,ant\n", "no label for 'new/a b.jpg'"),
-        ("a.csv", "path,class\nnew/b.jpg,ant\nnew/b.jpg,bee\n", "twice"),
+        ("a.csv", "path,class\nnew/b.jpg,ant\nnew/b.jpg,bee\n", "the labels 'ant' and 'bee' for 'new/b.jpg'"),
         ("a.csv", "path,kind\nnew/b.jpg,ant\n", "call that with the labels"),
         ("a.csv", "", "can't be read"),
         ("a.txt", "bee\nant\nbee\nbigcat\n", "did you mean 'big cat'"),
@@ -97,3 +97,9 @@ def test_other_arrays_are_a_sentence(tmp_path):
         read(tmp_path / "y.npz")
     with pytest.raises(UserError, match="no file"):
         read(tmp_path / "gone.npy")
+
+
+def test_a_file_that_is_there_twice_has_one_label(tmp_path):
+    write(tmp_path / "a.csv", "path,class\nb.jpg,bee\na.jpg,ant\na.jpg,ant\n")
+    found = read_target_labels(tmp_path / "a.csv", ["ant", "bee"], 3, ["a.jpg", "a.jpg", "b.jpg"])
+    assert found.tolist() == [0, 0, 1]

@@ -45,14 +45,15 @@ def equal_pairs(digests: Sequence[bytes]) -> list[tuple[int, int]]:
 
 
 def near_pairs(bits: np.ndarray, most: int = NEAR) -> list[tuple[int, int]]:
-    """Pairs of rows of bool [n, b] that differ in at most `most` places, each once."""
+    """Each row of bool [n, b] that differs from an earlier one in at most `most` places: (first such, row)."""
     signs = np.where(bits, np.float32(1), np.float32(-1))
     least = signs.shape[1] - 2 * most  # of the product of two rows
-    found = []
+    first = np.full(len(signs), -1)
     for start in range(0, len(signs), _CHUNK):
-        rows, columns = np.nonzero(signs[start : start + _CHUNK] @ signs[start:].T >= least)
-        found += [(int(a) + start, int(b) + start) for a, b in zip(rows, columns) if a < b]
-    return found
+        near = np.triu(signs[start : start + _CHUNK] @ signs[start:].T >= least, k=1)
+        new = near.any(axis=0) & (first[start:] < 0)
+        first[start:][new] = start + near[:, new].argmax(axis=0)
+    return [(int(first[row]), int(row)) for row in np.flatnonzero(first >= 0)]
 
 
 def findings(samples: Sequence[Sample], pairs: Sequence[tuple[int, int]], noun: str) -> Iterator[Finding]:

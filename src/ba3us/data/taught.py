@@ -33,6 +33,11 @@ class TaughtSource(Source):
         return len(self._source) + self.repeat * len(self._joining)
 
     @property
+    def labelled(self) -> Source:
+        """The source as it was."""
+        return self._source
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
         return self._source.shape

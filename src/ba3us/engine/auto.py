@@ -32,13 +32,12 @@ from ba3us.engine.samples import Domains
 from ba3us.engine.spec import Spec
 from ba3us.engine.training import presence_table, scaled, train_one
 from ba3us.engine.vectors import neighbours, sampled, vectors
-from ba3us.errors import require
+from ba3us.errors import UserError, require
 from ba3us.methods.auto import AutoOptions
 from ba3us.methods.registry import get
 from ba3us.neighbours import Neighbours
 from ba3us.progress import Bar, bar
 from ba3us.selection import verdict as verdicts
-from ba3us.selection.calibration import Calibration
 from ba3us.selection.presence import doubt_of
 from ba3us.selection.verdict import ADAPTED, NEAR, PLAIN, Verdict
 from ba3us.training import Hook
@@ -84,7 +83,7 @@ def train_auto(
         said = verdicts.of_choice(best.name, best.standing, choice.plain, changed, config.force)
         shown.update(total, f"{best.name} κ {best.standing.kappa:.2f}, {said.word}")
         run = _run(spec, plain, taught, choice, said)
-        run.calibration = calibration(run, target, spec, opened, pile)
+        calibrate_run(run, target, spec, opened, pile)
     run.about["seconds"] = round(time.perf_counter() - start, 2)
     return run, target
 
@@ -98,6 +97,11 @@ class Pile:
     rows: np.ndarray
     shown: Domains
     near: Neighbours
+    scale: bool
+
+    def scaled(self, spec: Spec) -> Spec:
+        """The spec with what was decided for all of its systems, not for each by what it is shown."""
+        return dataclasses.replace(spec, scale=self.scale)
 
     @classmethod
     def of(cls, spec: Spec, opened: Opened, show: bool = False) -> Pile:
@@ -109,7 +113,7 @@ class Pile:
         check_alike(*shown)
         scale = bool(getattr(scaled(spec, opened), "scaled", False))
         near = neighbours(*shown, np.arange(len(rows)), scale)
-        return cls(pile, seen.domains(None, spec, False), rows, shown, near)
+        return cls(pile, seen.domains(None, spec, False), rows, shown, near, scale)
 
 
 def _try_members(
@@ -119,14 +123,14 @@ def _try_members(
     members = FAST if config.preset == "fast" else ROBUST
     if config.preset == "best" and choice.plain.kappa >= NEAR:
         members += SHARPENING
-    for done, belief in enumerate(beliefs(members, spec, pile.opened, kept, until), start=2):
+    for done, belief in enumerate(beliefs(members, pile.scaled(spec), pile.opened, kept, until), start=2):
         choice.hear(belief)
         shown.update(done, f"{belief.member.name}; {choice.best.name} κ {choice.best.standing.kappa:.2f}")
 
 
 def hear_fast(choice: Choice, pile: Pile, spec: Spec) -> None:
     """Let the members of the preset ``fast`` be heard."""
-    for belief in beliefs(FAST, spec, pile.opened, None, math.inf):
+    for belief in beliefs(FAST, pile.scaled(spec), pile.opened, None, math.inf):
         choice.hear(belief)
 
 
@@ -135,13 +139,19 @@ def plain_run(spec: Spec, opened: Opened, pile: Pile, hooks: Sequence[Hook] = ()
     return train_one(_plain(spec), opened, domains=pile.domains, hooks=hooks)[0]
 
 
-def calibration(run: Run, target: Target, spec: Spec, opened: Opened, pile: Pile) -> Calibration:
-    """Of a run that has been judged; its twin is the source-only of :func:`plain_run`, on fewer rows."""
+def calibrate_run(run: Run, target: Target, spec: Spec, opened: Opened, pile: Pile) -> None:
+    """Of a run that has been judged; its twin is the source-only of :func:`plain_run`, on fewer rows.
+
+    Where the twin comes to nothing, the run says so and has no calibration.
+    """
 
     def twin(part: Source) -> Run:
         return train_one(_plain(spec), opened, domains=Domains(part, pile.domains.target))[0]
 
-    return calibrated(run, target, pile.domains.source, twin)
+    try:
+        run.calibration = calibrated(run, target, pile.domains.source, twin)
+    except UserError as error:
+        run.notes = [*run.notes, f"There is no calibration: {error}"]
 
 
 def _plain(spec: Spec) -> Spec:
@@ -183,6 +193,8 @@ def _run(spec: Spec, plain: Run, taught: Run, choice: Choice, said: Verdict) -> 
         served, spec=full, evaluations=looks, selected=len(looks) - 1, about=about, verdict=said
     )
     run.leaderboard = choice.leaderboard()
-    doubt = doubt_of(choice.best.standing.kappa, NEAR, said.figures["changed"])
-    run.presence = presence_table(run, choice.smoothed, doubt)
+    judged, changed = choice.best.standing, said.figures["changed"]
+    if said.served == PLAIN:
+        judged, changed = choice.plain, 0.0
+    run.presence = presence_table(run, choice.smoothed, doubt_of(judged.kappa, NEAR, changed))
     return run

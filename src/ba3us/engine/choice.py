@@ -63,7 +63,7 @@ class Choice:
         self.board.append(self._row(name, member.standing, against))
         if not against:
             self.members.append(member)
-        if robust:
+        if robust and not against:
             self.voices.append(p)
             if belief.member.seed == 0:
                 self.smoothed.append(self.near.smoothed(p).argmax(axis=1))

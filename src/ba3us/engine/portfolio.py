@@ -6,7 +6,8 @@ import dataclasses
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import current_process, get_context
@@ -16,13 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ba3us import __version__
 from ba3us.data.cache import cores
 from ba3us.data.writing import new_file
 from ba3us.engine import opening
 from ba3us.engine.opening import OpenedArrays
 from ba3us.engine.spec import Spec
 from ba3us.engine.training import train_one
-from ba3us.engine.workers import end_workers, serve_parent
+from ba3us.engine.workers import end_workers, main_unseen, serve_parent
 from ba3us.errors import UserError
 from ba3us.training.seeding import seeded
 
@@ -98,9 +100,18 @@ def beliefs(
         if pool is None:
             found = (_believed(member, spec, kept, opened, until) for member in members)
         else:
-            jobs = [pool.submit(_in_worker, member, spec, kept, until) for member in members]
-            found = (job.result() for job in jobs)
+            with main_unseen():
+                jobs = [pool.submit(_in_worker, member, spec, kept, until) for member in members]
+            found = (_answer(job, member, spec, kept, opened, until) for job, member in zip(jobs, members))
         yield from (belief for belief in found if belief is not None)
+
+
+def _answer(job: Future[Belief | None], member: Member, *given: Any) -> Belief | None:
+    """What a worker says; if it has died (killed for its memory, say), the member is trained here."""
+    try:
+        return job.result()
+    except BrokenProcessPool:
+        return _believed(member, *given)
 
 
 def _believed(
@@ -135,7 +146,9 @@ def _read(file: Path, member: Member) -> Belief | None:
 
 
 def _digest(spec: Spec, opened: OpenedArrays) -> str:
-    sketch = hashlib.blake2b(repr(opening.digest(spec, opened, torch.__version__)).encode(), digest_size=16)
+    sketch = hashlib.blake2b(
+        repr(opening.digest(spec, opened, (__version__, torch.__version__))).encode(), digest_size=16
+    )
     return sketch.hexdigest()
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from ba3us.data import Target
-from ba3us.engine.auto import Pile, calibration, hear_fast, plain_run
+from ba3us.engine.auto import Pile, calibrate_run, hear_fast, plain_run
 from ba3us.engine.choice import Choice
 from ba3us.engine.opening import Opened
 from ba3us.engine.run import Run
@@ -54,5 +54,5 @@ def with_verdict(run: Run, target: Target, spec: Spec, opened: Opened, show: boo
     others: list[np.ndarray] = choice.smoothed
     doubt = doubt_of(choice.best.standing.kappa, NEAR, run.verdict.figures["changed"])
     run.presence = presence_table(run, others, doubt)
-    run.calibration = calibration(run, target, auto, seen, pile)
+    calibrate_run(run, target, auto, seen, pile)
     return run

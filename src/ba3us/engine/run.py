@@ -22,8 +22,8 @@ from ba3us.selection.calibration import Calibration
 from ba3us.selection.verdict import Verdict
 from ba3us.training import Evaluation
 
-_SHARES = ("share", "low", "high", "mean_probability")
-_FIGURES = ("kappa", "effective_classes", "seconds")
+_SHARES = ("share", "low", "high", "mean_probability", "em_share", "em_low", "em_high")
+_FIGURES = ("kappa", "effective_classes")
 _ABOUT: dict[str, type | tuple[type, ...]] = {
     "version": str,
     "versions": dict,
@@ -96,7 +96,7 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """JSON values for people and machines."""
         verdict = {} if self.verdict is None else {"verdict": self.verdict.packed()}
-        board = {} if self.leaderboard is None else {"leaderboard": self.leaderboard.to_dict(orient="records")}
+        board = {} if self.leaderboard is None else {"leaderboard": _records(self.leaderboard)}
         sure = {} if self.calibration is None else {"confidence": self.calibration.said()}
         return {
             "method": self.spec.method,
@@ -162,6 +162,11 @@ class Run:
             about=about,
             **tables,
         )
+
+
+def _records(table: pd.DataFrame) -> list[Any]:
+    """Rows as JSON values, which have no NaN."""
+    return table.astype(object).where(table.notna(), None).to_dict(orient="records")
 
 
 def _check_about(about: Any, evaluations: int) -> None:

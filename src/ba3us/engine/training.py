@@ -14,6 +14,7 @@ import torch
 
 from ba3us import __version__, methods
 from ba3us.data import Target
+from ba3us.data.taught import TaughtSource
 from ba3us.engine import opening
 from ba3us.engine.build import Blueprint
 from ba3us.engine.model import Model
@@ -65,8 +66,9 @@ def train_one(
     if spec.compile:
         module.network.backbone.compile()
     source, target = domains or opened.domains(front, spec, show)
-    if isinstance(module.network.backbone, Scale):
-        module.network.backbone.fit(opening.some_rows(source))
+    scale = module.network.backbone if isinstance(module.network.backbone, Scale) else None
+    if scale is not None:
+        scale.fit(opening.some_rows(source.labelled if isinstance(source, TaughtSource) else source))
     on_cpu, team = opening.place(spec) == "cpu", Team.current()
     execution = Execution(
         seed=spec.seed,
@@ -82,7 +84,11 @@ def train_one(
         identity="" if state is None else opening.digest(spec, opened, (team.size, torch.get_num_threads())),
     )
     shown = [Watch(), *([ProgressBar(title=spec.method)] if show else ()), *hooks]
-    rule = rule_of_neighbours(source, target) if spec.selection == NEIGHBOURS else spec.selection
+    rule = (
+        rule_of_neighbours(source, target, scale is not None)
+        if spec.selection == NEIGHBOURS
+        else spec.selection
+    )
     trainer = Trainer(module.network, module.method, execution, rule=rule, hooks=shown)
     resumed = resume and state is not None and state.is_file()
     result = (trainer.resume(state) if resumed and state is not None else trainer).fit(source, target)

@@ -50,14 +50,14 @@ def neighbours(source: Source, target: Target, rows: np.ndarray, scaled: bool = 
     return Neighbours.among(seen, ours.mean(dim=0))
 
 
-def rule_of_neighbours(source: Source, target: Target) -> Rule:
+def rule_of_neighbours(source: Source, target: Target, scaled: bool = False) -> Rule:
     """Selects the evaluation on whose predictions neighbours agree most beyond chance."""
     require(
         len(target.shape) == 1,
         "The selection 'neighbours' needs vectors that stay as they are: give features, or train the head.",
     )
     rows = sampled(len(target))
-    near = neighbours(source, target, rows)
+    near = neighbours(source, target, rows, scaled)
 
     def agreed(outputs: DomainOutputs) -> float:
         return near.beyond_chance(outputs.logits.argmax(dim=1).cpu().numpy()[rows])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import parent_process
 
 
@@ -21,6 +24,20 @@ def serve_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_it, daemon=True).start()
+
+
+@contextmanager
+def main_unseen() -> Iterator[None]:
+    """Processes that are started meanwhile don't import the caller's script, which may have no `main` guard."""
+    main = sys.modules["__main__"]
+    names = ("__spec__", "__file__")
+    before = {name: getattr(main, name) for name in names if hasattr(main, name)}
+    main.__spec__ = None
+    main.__dict__.pop("__file__", None)
+    try:
+        yield
+    finally:
+        vars(main).update(before)
 
 
 def end_workers(pool: ProcessPoolExecutor, at_once: bool) -> None:

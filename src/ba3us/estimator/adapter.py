@@ -204,9 +204,9 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         """
         spec = self._spec()
         rows, y, target_rows = self._domains(X, y, Xt, sample_domain)
-        self.classes_, labels = encoded(y, len(rows))
+        classes, labels = encoded(y, len(rows))
         target = rows[:1] if target_rows is None else target_rows  # source-only never trains on it
-        opened = OpenedArrays(Arrays(rows.shape[1:]), rows, labels, target, self.classes_.tolist())
+        opened = OpenedArrays(Arrays(rows.shape[1:]), rows, labels, target, classes.tolist())
         state = None if self.checkpoint is None else Path(self.checkpoint)
         how: dict[str, Any] = {"hooks": self.hooks, "state": state, "resume": True, "show": self.verbose}
         run, seen = train(spec if target_rows is not None else _plain(spec), opened, **how)
@@ -215,6 +215,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         if state is not None:
             state.unlink(missing_ok=True)
             shutil.rmtree(members_folder(state), ignore_errors=True)
+        self.classes_ = classes
         self._keep(target_rows is not None)
         return self
 
@@ -319,6 +320,10 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         return collected
 
     # --- what comes out ----------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """A fit that failed leaves nothing fitted, though it has counted the features."""
+        return hasattr(self, "run_")
 
     def _keep(self, adapted: bool) -> None:
         """What a run says; without a target, nothing is known of the classes."""

@@ -24,7 +24,7 @@ from scipy.special import log_softmax
 
 from ba3us.errors import require
 from ba3us.selection.presence import MOVED
-from ba3us.selection.verdict import ADAPTED, HARMED, NEAR, NO_EVIDENCE, Verdict
+from ba3us.selection.verdict import ADAPTED, HARMED, NEAR, NO_EVIDENCE, PLAIN, Verdict
 
 LEVEL = 0.05  # the error level, unless another is asked for
 LEVELS = (0.001, 0.002, 0.005, *(percent / 100 for percent in range(1, 51)))
@@ -42,7 +42,8 @@ class Calibration:
     temperature, held_out : float
         What logits are divided by; and what the held-out source rows alone would have it be.
     kappa : float
-        Of the model's classes among the target's neighbours.
+        By which the verdict was: of the vote that the model was taught, of source-only where that is served,
+        or of a named system's classes.
     levels, thresholds, kept : sequences of float
         Error levels; the confidence below which a prediction is left out at each; the share of the run's
         target that remains.
@@ -119,19 +120,29 @@ def calibrate(target: np.ndarray, held_out: np.ndarray, labels: np.ndarray, verd
     verdict : Verdict
         Of the run, with κ among its figures.
     """
-    kappa = max(0.0, verdict.figures["kappa"])
+    served = "kappa_source_only" if verdict.served == PLAIN else "kappa"
+    kappa = max(0.0, verdict.figures[served])
     known = likeliest(held_out, labels) if len(labels) else 1.0
-    temperature = max(known, matching(target, math.sqrt(kappa)))
+    return _calibration(target, known, kappa, _cautions(verdict, kappa, len(labels)))
+
+
+def recalibrated(known: Calibration, target: np.ndarray) -> Calibration:
+    """The same for a model whose logits for the target have become others."""
+    return _calibration(target, known.held_out, known.kappa, known.cautions)
+
+
+def _calibration(target: np.ndarray, held_out: float, kappa: float, cautions: Sequence[str]) -> Calibration:
+    temperature = max(held_out, matching(target, math.sqrt(kappa)))
     sure = confidence(target, temperature)
     thresholds = [threshold_of(sure, level) for level in LEVELS]
     return Calibration(
         temperature=round(temperature, 6),
-        held_out=round(known, 6),
+        held_out=round(held_out, 6),
         kappa=round(kappa, 4),
         levels=list(LEVELS),
         thresholds=thresholds,
         kept=[round(float(np.mean(sure >= each)), 6) for each in thresholds],
-        cautions=_cautions(verdict, kappa, len(labels)),
+        cautions=cautions,
     )
 
 
@@ -171,19 +182,22 @@ def check_level(level: float) -> None:
 
 def threshold_of(sure: np.ndarray, level: float) -> float:
     """The lowest confidence with which the rows above it are expected to have so many errors at most."""
-    falling = np.sort(sure)[::-1]
-    expected = np.cumsum(1 - falling) / np.arange(1, len(falling) + 1)  # it only rises
+    values, rows = np.unique(np.floor(1e6 * sure) / 1e6, return_counts=True)  # equal rows stay together
+    values, rows = values[::-1], rows[::-1]
+    expected = np.cumsum(rows * (1 - values)) / np.cumsum(rows)  # it only rises
     count = int(np.searchsorted(expected, level, side="right"))
-    return math.floor(1e6 * falling[count - 1]) / 1e6 if count else _NONE
+    return float(values[count - 1]) if count else _NONE
 
 
 def _cautions(verdict: Verdict, kappa: float, held_out: int) -> list[str]:
     said = []
-    if kappa < NEAR:
+    if verdict.figures["effective_classes"] <= 1:
+        said.append("All rows of the target have one class, of which neighbours can tell nothing.")
+    elif kappa < NEAR:
         said.append(
             f"Neighbouring target rows often have different classes (κ {kappa:.3g}, at least {NEAR} is asked)."
         )
-    elif (changed := verdict.figures["changed"]) > MOVED:
+    elif verdict.served == ADAPTED and (changed := verdict.figures["changed"]) > MOVED:
         said.append(
             f"Source-only gives {changed:.1%} of the rows another class (at most {MOVED:.0%} is asked)."
         )

@@ -110,10 +110,14 @@ def _split(line: str, known: set[str]) -> tuple[str, str]:
 def _in_order(found: Named, wanted: Sequence[str], path: Path) -> list[str]:
     """The names in the target's order; labels of other files are left alone."""
     names, keys = found
-    if keys is None or list(keys) == list(wanted) or len(set(wanted)) < len(wanted):
+    if keys is None or list(keys) == list(wanted):
         return names
     by_key = dict(zip(keys, names))
-    require(len(by_key) == len(keys), f"{path} has a label twice for the same file: leave one out.")
+    for key, name in zip(keys, names):
+        require(
+            by_key[key] == name,
+            f"{path} has the labels {name!r} and {by_key[key]!r} for {key!r}: leave one out.",
+        )
     for key in wanted:
         require(key in by_key, f"{path} has no label for {key!r} of the target: give one for every row.")
     return [by_key[key] for key in wanted]

@@ -10,6 +10,7 @@ import pandas as pd
 PRESENT, ABSENT, UNSURE = "yes", "no", "unsure"
 SMALLEST = 0.01  # a class with a smaller share of the target can't be told from mistakes
 MOVED = 0.15  # a larger share of rows that adapting moved to another class is much
+_TOO_MUCH = 0.05  # a share that is never called absent, be it of a single row
 _Z = 1.959964  # of 95 %
 
 
@@ -42,10 +43,11 @@ def presence(
     not to be.
     """
     shares = [class_shares(each, num_classes) for each in (predictions, *others)]
-    ends = [_wilson(share, len(predictions)) for share in shares]
+    ends = [_wilson(share, len(each)) for share, each in zip(shares, (predictions, *others))]
     low = np.clip(np.min([low for low, _ in ends], axis=0) - doubt, 0, 1)
     high = np.clip(np.max([high for _, high in ends], axis=0) + doubt, 0, 1)
-    least = most = max(SMALLEST, 1.5 / len(predictions))
+    most = max(SMALLEST, 1.5 / len(predictions))
+    least = min(most, max(SMALLEST, _TOO_MUCH))
     if doubt:
         even = 1 / effective(shares[0])
         least, most = max(least, 0.2 * even), max(most, 0.3 * even)

@@ -46,7 +46,7 @@ class Standing:
         κ alone is largest where predictions have collapsed onto one or two classes, about which neighbours find
         it easy to agree; and classes that are strewn about have entropy, but no agreement.
         """
-        return self.kappa * math.log(self.effective)
+        return max(self.kappa, 0.0) * math.log(self.effective)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,12 @@ def objection(member: Standing, plain: Standing) -> str:
 
 
 def speaks_for(chosen: Standing, plain: Standing) -> bool:
-    """Whether there is evidence for what was made of source-only: it rose, or source-only's κ was good."""
+    """Whether there is evidence for what was made of source-only: it rose, or source-only's κ was good.
+
+    There is none for a collapse, however good source-only was.
+    """
+    if objection(chosen, plain):
+        return False
     rose = chosen.evidence >= plain.evidence + MORE and chosen.kappa >= plain.kappa - FALL
     return rose or plain.kappa >= TRUSTED
 

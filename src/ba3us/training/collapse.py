@@ -29,8 +29,7 @@ def collapsed(evaluations: Sequence[Evaluation]) -> Symptom | None:
     return Symptom(
         "predictions collapse",
         f"At update {looks[-1].step} predictions had fallen onto {spread[-1]:.1f} effective classes of "
-        f"{classes} ({max(spread):.1f} at the most): unless the target holds so few, they have collapsed; "
-        "'auto', the default, guards against that.",
+        f"{classes} ({max(spread):.1f} at the most): unless the target holds so few, they have collapsed.",
     )
 
 
