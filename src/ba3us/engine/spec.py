@@ -21,6 +21,7 @@ from ba3us.training.collapse import ON_COLLAPSE
 from ba3us.training.diverging import ON_NAN
 
 FORMAT = "ba3us spec 1"
+_PLAIN = "source-only"
 PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}  # ours → Fabric's
 _PATHS = ("source", "target", "labels", "root", "classes", "weights")
 _FEATURES = (".npz", ".npy")
@@ -135,6 +136,15 @@ class Spec:
         )
 
     # --- what follows from it ----------------------------------------------------------------------------
+
+    def source_only(self) -> Spec:
+        """Source-only with what it shares with this method's settings, and as many updates."""
+        config, shared = self.resolved(), dataclasses.fields(methods.get(_PLAIN).method.Options)
+        options = {f.name: getattr(config, f.name) for f in shared}
+        options |= {"steps": config.steps + config.warmup_steps, "warmup_steps": 0}
+        return dataclasses.replace(
+            self, method=_PLAIN, options=options, protocol=None, task=None, selection="last"
+        )
 
     def resolved(self) -> MethodOptions:
         """Every hyper-parameter of the method."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import numbers
 import shutil
 from collections.abc import Callable, Sequence
@@ -18,7 +17,6 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ba3us import methods
 from ba3us.data import Target
 from ba3us.data.labels import encoded
 from ba3us.engine import Run, Spec, train
@@ -35,7 +33,6 @@ from ba3us.selection.verdict import Verdict
 from ba3us.training import Hook
 
 _NOTHING_KNOWN: dict[str, Any] = {"share": np.nan, "low": 0.0, "high": 1.0, "present": UNSURE}
-_PLAIN = "source-only"
 # what scikit-learn's metadata routing, which skada builds on, may hand to the methods
 _TO_FIT = {"Xt": True, "sample_domain": True}
 _TO_PREDICT = {"sample_domain": True, "allow_source": True}
@@ -209,7 +206,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         opened = OpenedArrays(Arrays(rows.shape[1:]), rows, labels, target, classes.tolist())
         state = None if self.checkpoint is None else Path(self.checkpoint)
         how: dict[str, Any] = {"hooks": self.hooks, "state": state, "resume": True, "show": self.verbose}
-        run, seen = train(spec if target_rows is not None else _plain(spec), opened, **how)
+        run, seen = train(spec if target_rows is not None else spec.source_only(), opened, **how)
         judged = self.verdict and target_rows is not None
         self.run_: Run = with_verdict(run, seen, spec, opened, self.verbose) if judged else run
         if state is not None:
@@ -338,14 +335,6 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.verdict_: Verdict | None = run.verdict
         self.leaderboard_: pd.DataFrame | None = run.leaderboard
         self.calibration_: Calibration | None = run.calibration
-
-
-def _plain(spec: Spec) -> Spec:
-    """Source-only with what it shares with another method's settings, and as many updates."""
-    config, shared = spec.resolved(), dataclasses.fields(methods.get(_PLAIN).method.Options)
-    options = {f.name: getattr(config, f.name) for f in shared}
-    options |= {"steps": config.steps + config.warmup_steps, "warmup_steps": 0}
-    return dataclasses.replace(spec, method=_PLAIN, options=options, protocol=None, task=None, selection="last")
 
 
 def _seed(random_state: Any) -> int:
