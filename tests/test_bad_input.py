@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -176,6 +179,7 @@ def folder(tmp_path, monkeypatch):
     np.savez("t.npz", features=XT)
     np.savez("empty.npz", features=XT[:0])
     np.savez("narrow.npz", features=XT[:, :5])
+    np.savez("columns.npz", features=XT[:, :0])
     np.savez("nan.npz", features=changed(XT, 3, np.nan))
     np.savez("flat.npz", features=X[:, 0])
     np.savez("keys.npz", x=X, y=Y)
@@ -247,6 +251,12 @@ COMMANDS = [
     ("s.npz t.npz --out notes.txt/r", "which is a file"),
     ("s.npz t.npz --out .", "holds other files"),
     ("s.npz t.npz --out . --overwrite", "holds other files"),
+    ("s.npz t.npz --out /", "The output / is no name"),
+    ("s.npz t.npz --out r --seed 99999999999999999999999", "seed is 99999999999999999999999: it must be"),
+    ("s.npz t.npz --out r --overwrite --resume", "--overwrite and --resume are both given"),
+    ("s.npz t.npz --out r --tensorboard r", "is the output or holds it"),
+    ("s.npz columns.npz --out r", "have shape .*, 0.: give at least one column"),
+    ("s.npz t.npz --out r --method BA3US", "did you mean 'ba3us'"),
 ]
 
 
@@ -286,3 +296,35 @@ def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
         main()
     said = capsys.readouterr()
     return ended.value.code, said.out, said.err
+
+
+@pytest.mark.parametrize(
+    ("out", "sentence"),
+    [
+        ("run/model.safetensors", "is no .csv or .parquet"),
+        ("run/out.csv", "lies in the run"),
+        ("s.npz", "is no .csv or .parquet"),
+        ("/dev/null", "is no .csv or .parquet"),
+    ],
+)
+def test_predictions_replace_nothing_else(folder, capsys, monkeypatch, out, sentence):
+    PartialAdapter("ba3us", **FAST).fit(X, Y, XT).run_.save(folder / "run")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    code, _, err = run(monkeypatch, capsys, "predict", "run", "t.npz", "--out", out)
+    assert code == 2 and sentence in err and is_one_sentence(err.rstrip("\n"))
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_device_that_is_none_is_a_sentence_of_predict_too(folder, capsys, monkeypatch):
+    PartialAdapter("ba3us", **FAST).fit(X, Y, XT).run_.save(folder / "run")
+    words = ("predict", "run", "t.npz", "--out", "o.csv", "--device", "tpu")
+    code, _, err = run(monkeypatch, capsys, *words)
+    assert code == 2 and "Unknown accelerator 'tpu'" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_is_full_is_a_sentence():
+    with open("/dev/full", "w") as full:
+        call = [sys.executable, "-m", "ba3us", "methods"]
+        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2 and is_one_sentence(done.stderr.strip()), done.stderr

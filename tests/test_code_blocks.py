@@ -31,7 +31,9 @@ ELSEWHERE = {
     EXCERPTS: "tests/test_code_blocks.py",
 }
 # what is parsed only: it wants a benchmark's data, a GPU, words that the reader puts in, or many processes
-NOT_RUN = re.compile(r"ba3us (bench|paper|demo|report runs/bench)|…|imagenet/|--preset best")
+NOT_RUN = re.compile(
+    r"ba3us (bench|paper|demo|report runs/bench)|…|imagenet/|--preset best|--backbone resnet50"
+)
 
 
 def having(*languages: str) -> list[Path]:
@@ -68,6 +70,8 @@ def toys(tmp_path, monkeypatch):
         np.savez(name, features=XT)
     answers = (f"{row},{name}" for row, name in enumerate(TRUTH))
     Path("new_labels.csv").write_text("\n".join(["row,class", *answers]) + "\n", encoding="utf-8")
+    for name, values in (("X", X), ("Xt", XT), ("y", Y)):
+        np.save(f"{name}.npy", values)
     monkeypatch.setattr(digits, "mnist_to_digits", lambda: (X, Y, XT, TRUTH))
     return tmp_path
 
@@ -85,6 +89,8 @@ def photos(toys):
             folder.mkdir(parents=True, exist_ok=True)
             pixels = noise.integers(0, 120, (24, 24, 3)) + 130 * np.eye(3, dtype=int)[kind]
             image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
+    answers = (f"{number}.png,{'ab'[number % 2]}" for number in range(8))
+    (toys / "labels.csv").write_text("\n".join(["path,class", *answers]) + "\n", encoding="utf-8")
     return toys
 
 

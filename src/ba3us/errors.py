@@ -24,8 +24,15 @@ def require(condition: bool, message: str) -> None:
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """A closing phrase for "unknown word" messages: the nearest choice, or all of them."""
     known = sorted(choices)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(known)}."
+    if not known:
+        return "there is none: leave it out."
+    plain = {_plain(each): each for each in known}
+    near = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)
+    return f"did you mean {plain[near[0]]!r}?" if near else f"choose one of: {', '.join(known)}."
+
+
+def _plain(word: str) -> str:
+    return word.casefold().replace("³", "3")
 
 
 def optional_import(module: str, extra: str) -> Any:

@@ -187,7 +187,7 @@ def test_check_names_what_is_missing_and_surplus(tmp_path):
     (tmp_path / "two.npz").unlink()
     assert "Domain 'Q' of toy is not in" in call(path, "--check").output
     assert len(json.loads(call(path, "--check", "--json").output)["wrong"]) == 6
-    with pytest.raises(UserError, match="5 more; --check lists them"):
+    with pytest.raises(UserError, match="5 more; ba3us bench toy --check lists them"):
         bench.prepare(path)
 
 

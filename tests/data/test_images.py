@@ -133,7 +133,7 @@ def test_list_file_beside_its_images_without_folders_names(tmp_path):
     with pytest.raises(UserError, match=r"no label in row 2 \('b.jpg'\)"):
         read_images(path)
     path.write_text("a.jpg -1\n")
-    with pytest.raises(UserError, match="None of the 1 images"):
+    with pytest.raises(UserError, match="has the line 'a"):
         read_images(path)
     path.write_text("a.jpg 0\nb.jpg 123456789012345678901234567890\n")
     with pytest.raises(UserError, match=r"the label 1234567.* in row 2"):
@@ -172,3 +172,11 @@ def test_an_empty_list_is_a_sentence(tmp_path, labelled):
     (tmp_path / "list.txt").write_text("\n \n")
     with pytest.raises(UserError, match="No image is in"):
         read_images(tmp_path / "list.txt", labelled=labelled, class_names=["ant"])
+
+
+@pytest.mark.parametrize("line", ["a.png,2", '"a.png" 2', "a.png mug", "a.png -2"])
+def test_a_list_in_another_form_says_so(tmp_path, line):
+    (tmp_path / "a.png").write_bytes(b"")
+    (tmp_path / "list.txt").write_text(line + "\n")
+    with pytest.raises(UserError, match="write the path as it is, then a blank"):
+        read_images(tmp_path / "list.txt")

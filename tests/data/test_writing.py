@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -210,3 +211,25 @@ def test_what_may_be_overwritten(tmp_path):
     with pytest.raises(UserError, match="is a folder: give a file name"):
         check_new_file(tmp_path)
     assert list((tmp_path / "new").parent.glob("new")) == []  # checking makes nothing
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real" / "file.csv")
+    with new_file(tmp_path / "link.csv") as part:
+        part.write_text("new")
+    assert (tmp_path / "link.csv").is_symlink() and (tmp_path / "real" / "file.csv").read_text() == "new"
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="this system has no /dev/null")
+def test_a_device_is_no_file():
+    with pytest.raises(UserError, match="is no file but a device"):
+        check_new_file(Path("/dev/null"))
+
+
+def test_the_folder_one_is_in_is_not_replaced(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for out in (".", "..", "/"):
+        with pytest.raises(UserError, match=r"the folder you are in|holds other files"):
+            check_new_folder(Path(out), True, lambda path: False)

@@ -64,7 +64,8 @@ def prepare(
     for rule in protocol.selection:
         require(rule in RULES, f"Unknown selection rule {rule!r}: {did_you_mean(rule, RULES)}")
     domains, wrong = inspect(protocol, root)
-    more = f" ({len(wrong) - 1} more; --check lists them)" if len(wrong) > 1 else ""
+    rest = f"{len(wrong) - 1} more; ba3us bench {protocol.name} --check lists them"
+    more = f" ({rest})" if len(wrong) > 1 else ""
     require(not wrong, f"{wrong[0] if wrong else ''}{more}")
     seen = sight(protocol, images or {}) if check_kind(domains.values(), images or {}) else None
     systems = methods

@@ -143,6 +143,11 @@ def adapt(
     out = out or Path("runs") / Path(str(spec.target)).stem
     try:
         with launched(spec.device, spec.devices, spec.nodes) as team:
+            require(
+                tensorboard is None
+                or Path(tensorboard).resolve() not in (out.resolve(), *out.resolve().parents),
+                f"--tensorboard {tensorboard} is the output or holds it: give a folder of its own.",
+            )
             hooks = [] if tensorboard is None else [TensorBoard(tensorboard)]
             how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "hooks": hooks}
             run = engine.adapt(spec, out, **how, show=team.first and not json)
@@ -210,7 +215,9 @@ def _table(summary: dict[str, Any]) -> Group:
         tried = Table("system", "κ of neighbours", "effective classes", "", title="What was tried")
         for row in board:
             why = "chosen" if row["chosen"] else row["against"]
-            tried.add_row(row["member"], f"{row['kappa']:.2f}", f"{row['effective_classes']:.1f}", visible(why))
+            figures = (row["kappa"], row["effective_classes"])
+            texts = ("–" if f is None else f"{f:.{places}f}" for f, places in zip(figures, (2, 1)))
+            tried.add_row(row["member"], *texts, visible(why))
         parts += [tried, ""]
     counts = len(summary["classes_present"]), len(summary["classes_unsure"]), len(summary["classes"])
     title = f"{visible(summary['run'])}: of {counts[2]} classes {counts[0]} are present, {counts[1]} unsure"

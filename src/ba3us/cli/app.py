@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import os
 import signal
 import sys
 from typing import Annotated, Any
@@ -43,10 +44,20 @@ def main() -> None:
     """Entry point: bad input is one sentence on the standard error and exit code 2."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that temporary files are removed
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except UserError as error:
-        Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"ba3us: {visible(error)}")
-        sys.exit(2)
+        _say(str(error))
+    except OSError as error:  # the standard output is a full disk, say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python fails again when it ends
+        _say(f"The output can't be written ({error.strerror or error}): make room, or send it elsewhere.")
+    sys.exit(2)
+
+
+def _say(sentence: str) -> None:
+    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"ba3us: {visible(sentence)}")
 
 
 def show(payload: Any, json: bool, table: RenderableType | None = None) -> None:

@@ -19,10 +19,10 @@ def _images(help: str) -> Any:
 Backbone = Annotated[str | None, _images("A timm name (default: the protocol's).")]
 Weights = Annotated[Path | None, _images("A .safetensors or .pth file with the backbone's weights.")]
 Train = Annotated[str | None, _images("head (default on a CPU), tail, all, or the stage to train from.")]
-Views = Annotated[int | None, _images("Views kept where a part is frozen; 0: the centre [head 0, else 4].")]
-Size = Annotated[int | None, _images("Side of the crops [the backbone's own].")]
+Views = Annotated[int | None, _images("Views kept where a part is frozen; 0: the centre (head 0, else 4).")]
+Size = Annotated[int | None, _images("Side of the crops (the backbone's own).")]
 Device = Annotated[str | None, _images("auto, cpu or cuda.")]
-CacheGb = Annotated[float | None, _images("What each cache may hold; 0: none [10].")]
+CacheGb = Annotated[float | None, _images("What each cache may hold; 0: none (10).")]
 Engine = Annotated[str, typer.Option(help="local: processes here; ray: the machines of a Ray cluster.")]
 Address = Annotated[str, typer.Option(help="Of the Ray cluster's head; auto: the one this machine is in.")]
 Workers = Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)]
@@ -116,6 +116,7 @@ def bench(
         if not json:
             print("\n".join([*found, *(wrong or ["All is as expected."])]))
         raise typer.Exit(2 if wrong else 0)
+    require(page is None or page.suffix == ".md", f"--page {page} is no .md file: give such a name.")
     form = benches.chosen_format(form, write)
     for file in (write, page):
         if file is not None:

@@ -223,6 +223,10 @@ def _check(content: FeatureSet, path: Path) -> None:
         isinstance(features, np.ndarray) and features.ndim >= 2,
         f"The features of {path} have shape {np.shape(features)}: give an array of samples [n, features].",
     )
+    require(
+        0 not in features.shape[1:],
+        f"The features of {path} have shape {features.shape}: give at least one column.",
+    )
     for name, values in (("labels", content.labels), ("paths", content.paths)):
         if values is not None and np.shape(values) != (len(features),):
             raise UserError(

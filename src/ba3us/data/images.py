@@ -91,6 +91,7 @@ def read_images(
     require(path.exists(), f"There is no folder or list file {path}: check the path.")
     if path.is_dir():
         require(root is None, f"--root is for list files, but {path} is a folder: leave it out.")
+        require(class_names is None, f"--classes is for list files, but {path} is a folder: leave it out.")
         images = _read_folder(path, labelled)
     else:
         images = _read_list(path, path.parent if root is None else Path(root), labelled, class_names)
@@ -104,6 +105,10 @@ def read_class_names(path: str | Path) -> list[str]:
     """Class names, one per line, in the order of the labels."""
     names = lines_of(Path(path))
     require(bool(names), f"The file {path} holds no class names: write one per line.")
+    twice = (
+        next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    )
+    require(twice is None, f"The file {path} has the class {twice!r} twice: give each class a name of its own.")
     return names
 
 
@@ -223,6 +228,13 @@ def _found(names: list[str], root: Path, path: Path) -> list[str]:
             f"{path} names {name!r}, which lies outside {root}: give a folder that holds all of them (--root).",
         )
     if names and not any((root / name).exists() for name in names):
+        word = names[0].strip("\"'")
+        trimmed = [word, *(word.rpartition(mark)[0].strip("\"' ") for mark in ", \t")]
+        if any(each and (root / each).is_file() for each in trimmed):
+            raise UserError(
+                f"{path} has the line {names[0]!r}: write the path as it is, then a blank and the number of "
+                "its class, or the path alone."
+            )
         raise UserError(
             f"None of the {len(names)} images of {path} is under {root} (the first is {names[0]!r}): "
             f"give the folder that the paths start from (--root)."

@@ -29,6 +29,9 @@ class UnwrittenError(UserError):
 def check_new_file(path: Path) -> None:
     """Fail before the work rather than after it if `path` can't be written."""
     require(not path.is_dir(), f"The output {path} is a folder: give a file name.")
+    require(
+        path.is_file() or not path.exists(), f"The output {path} is no file but a device: give a file name."
+    )
     _check_parent(path)
 
 
@@ -41,12 +44,21 @@ def check_new_folder(path: Path, overwrite: bool, is_ours: Callable[[Path], bool
         require(
             path.is_dir() or not os.path.lexists(path), f"The output {path} is a file: choose another --out."
         )
+    here = Path.cwd()
+    require(
+        path.resolve() not in (here, *here.parents),
+        f"The output {path} is the folder you are in, or holds it: give a new folder with --out.",
+    )
     _check_parent(path)
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary name to write to; when the block ends well, the file takes its place, else it is removed."""
+    """A temporary name to write to; when the block ends well, the file takes its place, else it is removed.
+
+    A link stays: what it leads to is written.
+    """
+    path = Path(os.path.realpath(path))
     with _workshop(path) as made:
         yield made
         os.replace(made, path)
@@ -201,6 +213,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 def _check_parent(path: Path) -> None:
     """The folder is there and can be written to, or can be made."""
+    require(bool(path.absolute().name), f"The output {path} is no name: give a new one with --out.")
     above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
     require(above.is_dir(), f"The output {path} lies in {above}, which is a file: choose another place.")
     require(

@@ -64,6 +64,7 @@ def adapt(
     leaves nothing. One process at a time works on `out`.
     """
     out, team = Path(out), Team.current()
+    require(not (overwrite and resume), "--overwrite and --resume are both given: leave one of them out.")
     spec.written()  # say now if it can't be
     with only_writer(out) if team.first else nullcontext():
         return _adapted(spec, out, team, overwrite, resume, hooks, show)
@@ -115,6 +116,11 @@ def predict(
     run, data, out = Path(run), Path(data), Path(out)
     require(files.is_run(run), f"There is no run in {run}: give a folder that ba3us adapt wrote.")
     require(out.resolve() != data.resolve(), f"The output {out} is the data itself: choose another name.")
+    require(
+        out.suffix.lower() in (".csv", ".parquet"),
+        f"The output {out} is no .csv or .parquet: give such a name.",
+    )
+    require(run.resolve() != out.resolve().parent, f"The output {out} lies in the run: choose another place.")
     check_new_file(out)
     parquet = is_parquet(out)
     calibration = files.read_calibration(run / files.CALIBRATION)

@@ -18,6 +18,7 @@ from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.base import MethodOptions
 from ba3us.training.collapse import ON_COLLAPSE
+from ba3us.training.devices import ACCELERATORS
 from ba3us.training.diverging import ON_NAN
 
 FORMAT = "ba3us spec 1"
@@ -127,6 +128,13 @@ class Spec:
         for name, lowest in least.items():
             value = getattr(self, name)
             require(value is None or value >= lowest, f"{name} is {value}: it must be {lowest} or more.")
+        for name, highest in (("seed", 2**62), ("size", 4096)):
+            value = getattr(self, name)
+            require(value is None or value <= highest, f"{name} is {value}: it must be {highest} at the most.")
+        place = self.device or ACCELERATORS[0]
+        require(
+            place in ACCELERATORS, f"Unknown accelerator {place!r}: choose one of {', '.join(ACCELERATORS)}."
+        )
         for name, known in (("precision", PRECISIONS), ("on_nan", ON_NAN), ("on_collapse", ON_COLLAPSE)):
             value = getattr(self, name)
             require(value in known, f"Unknown {name} {value!r}: choose one of {', '.join(known)}.")
@@ -224,7 +232,7 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
         int: "a whole number",
         float: "a number",
         bool: "true or false",
-        dict[str, Any]: "options",
+        dict[str, Any]: "names with values, such as {beta: 1.0}",
     }
     fits = (
         (value is None and type(None) in kinds)

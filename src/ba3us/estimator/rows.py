@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ def check_rows(estimator: Any, x: Any, name: str, *, reset: bool = False) -> np.
     Values are not looked at.
     """
     require(not sparse.issparse(x), f"The {name} is a sparse matrix: make it dense with toarray().")
+    require(
+        not isinstance(x, str | PurePath),
+        f"The {name} is the text {str(x)!r}: load the file, give its array.",
+    )
     try:
         x = x if hasattr(x, "shape") else np.asarray(x)
         require(
@@ -37,7 +42,7 @@ def check_rows(estimator: Any, x: Any, name: str, *, reset: bool = False) -> np.
         )
     except UserError:
         raise
-    except ValueError as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).partition("\n")[0][:300].rstrip(".")  # what follows is the data
         raise UserError(f"The {name} can't be used ({reason}): give an array of numbers.") from error
 

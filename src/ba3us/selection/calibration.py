@@ -176,7 +176,7 @@ def check_level(level: float) -> None:
     """A share of errors that can be asked for."""
     require(
         LEVELS[0] <= level < 1,
-        f"The error level is {level:g}: give a share between {LEVELS[0]} and 1, such as {LEVEL}.",
+        f"The error level is {level:g}: give a share of at least {LEVELS[0]} and below 1, such as {LEVEL}.",
     )
 
 
