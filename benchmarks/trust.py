@@ -26,7 +26,8 @@ from ba3us.bench.database import Database
 from ba3us.bench.jobs import System
 from ba3us.bench.protocol import read_protocol
 from ba3us.bench.study import commit
-from ba3us.selection.verdict import ADAPTED, Standing, of_choice
+from ba3us.selection.presence import MOST_DOUBT, doubt_of
+from ba3us.selection.verdict import ADAPTED, NEAR, Standing, of_choice
 
 EASY = ("caltech107-office10", "office-caltech-10-5")
 RESNET = ("caltech107-office10-resnet50", "office-caltech-10-5-resnet50")
@@ -96,6 +97,9 @@ def judged(database: Database, row) -> dict:
     classes = pd.DataFrame(kept.said["classes"])
     truth = np.bincount(kept.labels, minlength=len(classes)) / len(kept.labels)
     there, call = truth > 0, classes["present"].to_numpy()
+    judged_by = (own.kappa, figures["changed"]) if said.served == ADAPTED else (base.kappa, 0.0)
+    if doubt_of(judged_by[0], NEAR, judged_by[1]) > MOST_DOUBT:  # as well
+        call = np.where(call == "yes", "unsure", call)
     return {
         "plain": plain.mean(),
         "adapted": adapted.mean(),

@@ -38,6 +38,12 @@ def test_systems_that_differ_make_it_unsure():
     assert table["high"][2] > 0.1 > table["share"][2] == 0.0
 
 
+def test_in_too_much_doubt_no_class_is_called_present():
+    rows = np.repeat([0, 1], [90, 10])
+    assert presence(rows, [], 2, doubt=0.37)["present"].tolist() == ["yes", "unsure"]
+    assert presence(rows, [], 2, doubt=0.38)["present"].tolist() == ["unsure", "unsure"]
+
+
 def test_interval_is_wilsons():
     table = presence(np.repeat([0, 1], [10, 90]), [], 2)
     # Wilson, 10 of 100 at 95 %: worked out with the textbook formula

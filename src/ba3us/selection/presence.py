@@ -10,6 +10,7 @@ import pandas as pd
 PRESENT, ABSENT, UNSURE = "yes", "no", "unsure"
 SMALLEST = 0.01  # a class with a smaller share of the target can't be told from mistakes
 MOVED = 0.15  # a larger share of rows that adapting moved to another class is much
+MOST_DOUBT = 0.375  # in which classes are called present
 _TOO_MUCH = 0.05  # a share that is never called absent, be it of a single row
 _Z = 1.959964  # of 95 %
 
@@ -40,7 +41,7 @@ def presence(
     is a matter of the rows at hand, so the sample plays no part there. Without doubt it is ``yes`` where every
     system gives it more than 1 % and more than one row, ``no`` where none does, else ``unsure``. In doubt,
     half of which is taken off or put on, a class must have 0.3 of an even share to be there, and less than 0.2
-    not to be.
+    not to be; in more doubt than 3/8 (κ below a half) none is said to be there.
     """
     shares = [class_shares(each, num_classes) for each in (predictions, *others)]
     ends = [_wilson(share, len(each)) for share, each in zip(shares, (predictions, *others))]
@@ -51,7 +52,8 @@ def presence(
     if doubt:
         even = 1 / effective(shares[0])
         least, most = max(least, 0.2 * even), max(most, 0.3 * even)
-    calls = np.where(np.min(shares, axis=0) - doubt / 2 > most, PRESENT, UNSURE)
+    there = (np.min(shares, axis=0) - doubt / 2 > most) & (doubt <= MOST_DOUBT)
+    calls = np.where(there, PRESENT, UNSURE)
     calls = np.where(np.max(shares, axis=0) + doubt / 2 < least, ABSENT, calls)
     return pd.DataFrame({"share": shares[0], "low": low, "high": high, "present": calls})
 
