@@ -13,6 +13,7 @@ from ba3us.data.files import (
     check_same_backbone,
     check_writable,
     read_features,
+    read_labels,
     write_features,
 )
 from ba3us.errors import UserError
@@ -205,3 +206,10 @@ def test_a_damaged_name_in_an_archive_is_not_an_array_less(tmp_path):
     path.write_bytes(start + b"clash_names" + end)
     with pytest.raises(UserError, match="it is damaged"):
         read_features(path)
+
+
+def test_an_archive_that_is_called_npy_is_a_sentence(tmp_path):
+    with (tmp_path / "y.npy").open("wb") as file:
+        np.savez(file, labels=np.arange(3))
+    with pytest.raises(UserError, match="holds several arrays"):
+        read_labels(tmp_path / "y.npy")

@@ -29,6 +29,7 @@ def whole(tmp_path_factory):
         ("spec.yaml", r"evaluation: 2", "evaluation: 7"),
         ("spec.yaml", r"(?s)about:.*", "about: 3"),
         ("history.csv", r"adapt,0,", "adapt,0x1\x00,"),
+        ("history.csv", r",step,", ",stdp,"),
         ("presence.csv", r"ant,", "ant,,,,,,,"),
         ("presence.csv", r"0\.", "0\udc99."),
         ("leaderboard.csv", r"SAFN", "\udc99"),

@@ -106,6 +106,9 @@ def read_labels(path: str | Path) -> np.ndarray:
     require(path.suffix == ".npy", f"The labels {path} are not .npy: give a file that numpy.save wrote.")
     with _damage_named(path):
         labels = np.load(path, allow_pickle=False)
+    require(
+        isinstance(labels, np.ndarray), f"{path} holds several arrays: call it .npz, or save the labels alone."
+    )
     require(labels.ndim == 1, f"The labels {path} have shape {labels.shape}: give one label per row.")
     return labels
 

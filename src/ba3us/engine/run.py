@@ -24,6 +24,7 @@ from ba3us.training import Evaluation
 
 _SHARES = ("share", "low", "high", "mean_probability", "em_share", "em_low", "em_high")
 _FIGURES = ("kappa", "effective_classes")
+_COLUMNS = ["step", "loss", "score"]  # of every history
 _ABOUT: dict[str, type | tuple[type, ...]] = {
     "version": str,
     "versions": dict,
@@ -141,7 +142,7 @@ class Run:
         try:
             _check_about(about, len(evaluations))
             history = pd.read_csv(path / files.HISTORY)
-            history.drop(columns=["phase", "selected"]).astype(float)
+            history.drop(columns=["phase", "selected"]).astype(float)[_COLUMNS]
             board = path / files.LEADERBOARD
             tables: dict[str, Any] = {
                 "history": history,
