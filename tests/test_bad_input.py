@@ -302,9 +302,9 @@ def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
     ("out", "sentence"),
     [
         ("run/model.safetensors", "is no .csv or .parquet"),
-        ("run/out.csv", "lies in the run"),
+        ("run/presence.csv", "is a file of the run itself"),
         ("s.npz", "is no .csv or .parquet"),
-        ("/dev/null", "is no .csv or .parquet"),
+        ("/dev/null", "is no file but a device"),
     ],
 )
 def test_predictions_replace_nothing_else(folder, capsys, monkeypatch, out, sentence):

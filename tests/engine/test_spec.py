@@ -75,7 +75,7 @@ def test_paths_start_at_the_specs_folder(tmp_path):
         ({"seed": -1}, "seed is -1: it must be 0 or more"),
         ({"threads": 0}, "threads is 0: it must be 1 or more"),
         ({"source": ["a"]}, r"source is \['a'\]: it must be text"),
-        ({"options": [1]}, r"options is \[1\]: it must be options"),
+        ({"options": [1]}, r"options is \[1\]: it must be names with values"),
         ({"options": {1: 2}}, "options is"),
         ({"ten_crop": "yes"}, "ten_crop is 'yes': it must be true or false"),
         ({"precision": "int8"}, "Unknown precision 'int8'"),

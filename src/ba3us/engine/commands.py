@@ -116,12 +116,15 @@ def predict(
     run, data, out = Path(run), Path(data), Path(out)
     require(files.is_run(run), f"There is no run in {run}: give a folder that ba3us adapt wrote.")
     require(out.resolve() != data.resolve(), f"The output {out} is the data itself: choose another name.")
+    check_new_file(out)
     require(
         out.suffix.lower() in (".csv", ".parquet"),
         f"The output {out} is no .csv or .parquet: give such a name.",
     )
-    require(run.resolve() != out.resolve().parent, f"The output {out} lies in the run: choose another place.")
-    check_new_file(out)
+    require(
+        out.resolve().parent != run.resolve() or out.name not in files.TABLES,
+        f"The output {out} is a file of the run itself: choose another name.",
+    )
     parquet = is_parquet(out)
     calibration = files.read_calibration(run / files.CALIBRATION)
     if max_error is not None:

@@ -23,6 +23,7 @@ from ba3us.training import Evaluation
 SPEC, MODEL, HISTORY, EVALUATIONS = "spec.yaml", "model.safetensors", "history.csv", "evaluations.npz"
 PREDICTIONS, PRESENCE, SKIPPED, CHECKPOINTS = "predictions.csv", "presence.csv", "skipped.csv", "checkpoints"
 LEADERBOARD, CALIBRATION = "leaderboard.csv", "calibration.json"
+TABLES = (HISTORY, PREDICTIONS, PRESENCE, SKIPPED, LEADERBOARD)
 
 
 def is_run(path: Path) -> bool:

@@ -42,7 +42,7 @@ def check_rows(estimator: Any, x: Any, name: str, *, reset: bool = False) -> np.
         )
     except UserError:
         raise
-    except (ValueError, TypeError, RuntimeError) as error:
+    except (ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0][:300].rstrip(".")  # what follows is the data
         raise UserError(f"The {name} can't be used ({reason}): give an array of numbers.") from error
 
