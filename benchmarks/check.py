@@ -330,7 +330,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
     found = list(tables(Data(asked.data.resolve()), asked.out, asked.parts))
-    text = page(found, "python benchmarks/check.py shared/data --page docs/results/check.md")
+    text = page(found, "python benchmarks/check.py DATA --page docs/results/check.md")
     print(text)
     if asked.page:
         asked.page.write_text(text, encoding="utf-8")
