@@ -51,7 +51,11 @@ def main() -> None:
     except UserError as error:
         _say(str(error))
     except OSError as error:  # the standard output is a full disk, say
+        if error.filename is not None:  # a file's, which nobody foresaw
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python fails again when it ends
+        if isinstance(error, BrokenPipeError):  # whoever read has heard enough
+            sys.exit(1)
         _say(f"The output can't be written ({error.strerror or error}): make room, or send it elsewhere.")
     sys.exit(2)
 
