@@ -289,6 +289,24 @@ def test_usage_errors_are_exit_code_2_too(folder, capsys, monkeypatch, command):
     assert not (folder / "r").exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "adapt LONG t.npz",
+        "check s.npz LONG",
+        "embed LONG --out r.npz",
+        "report LONG",
+        "bench LONG",
+        "predict LONG t.npz --out r.csv",
+    ],
+)
+def test_a_name_that_is_too_long_is_a_sentence(folder, capsys, monkeypatch, command):
+    before = sorted(folder.rglob("*"))
+    code, out, err = run(monkeypatch, capsys, *command.replace("LONG", 300 * "x").split())
+    assert code == 2 and out == "" and 300 * "x" in err and is_one_sentence(err.rstrip("\n"))
+    assert sorted(folder.rglob("*")) == before
+
+
 def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command."""
     monkeypatch.setattr("sys.argv", ["ba3us", *arguments])

@@ -85,7 +85,14 @@ def test_the_key_changes_with_all_that_matters_and_with_nothing_else(photos, wei
 
     first = key()
     assert first == key(train="head") == key(views=0) == key(cache_gb=0.0)
-    assert len({first, key(train="tail"), key(views=2), key(size=40), key(backbone="test_vit")}) == 5
+    others = [
+        {"train": "tail"},
+        {"views": 2},
+        {"size": 40},
+        {"backbone": "test_vit"},
+        {"precision": "bfloat16"},
+    ]
+    assert len({first, *(key(**fields) for fields in others)}) == 6
     copy = photos / "copy.safetensors"
     copy.write_bytes(weights.read_bytes())
     assert key(weights=str(copy)) == first
@@ -165,10 +172,22 @@ def test_wrong_choices_are_sentences(photos, weights):
         bench.run(study, photos / "b.sqlite", workers=1)
 
 
+def test_what_is_trained_computes_in_the_precision_asked_for(photos, weights, monkeypatch):
+    asked = {"device": "cpu", "train": "tail", "views": 1, "precision": "bfloat16"}
+    study = prepared(photos, weights, images=asked)
+    assert "Images: test_resnet, trained: tail, views: 1, bfloat16." in study.notes
+    seen, forward = [], torch.nn.Conv2d.forward
+    monkeypatch.setattr(torch.nn.Conv2d, "forward", lambda *given: seen.append(forward(*given)) or seen[-1])
+    execute(study.jobs[0])
+    assert torch.bfloat16 in {made.dtype for made in seen}
+    with pytest.raises(UserError, match="float8"):
+        prepared(photos, weights, images={"precision": "float8"})
+
+
 def test_the_command_runs_on_images(photos, weights):
     words = ("--methods", "source-only", "--seeds", 1, "--steps", 3, "--set", "batch_size=4", "--workers", 1)
     seen = ("--backbone", "test_resnet", "--weights", weights, "--size", 32, "--train", "head", "--views", 0)
-    out = ("--out", photos / "b.sqlite", "--json")
+    out = ("--precision", "float32", "--out", photos / "b.sqlite", "--json")
     said = call(photos / "toy.yaml", *words, *seen, "--device", "cpu", "--cache-gb", 1, *out)
     assert said.exit_code == 0, said.output
     assert json.loads(said.stdout)[0]["outcome"] == "ok"

@@ -101,6 +101,12 @@ def test_nothing_there(tmp_path):
         read_images(tmp_path, root=tmp_path)
 
 
+def test_a_list_of_names_too_long_for_any_file_is_a_sentence(tmp_path):
+    (tmp_path / "list.txt").write_text(300 * "x" + "\n")
+    with pytest.raises(UserError, match="None of the 1 images"):
+        read_images(tmp_path / "list.txt")
+
+
 def test_list_file(tmp_path):
     make(tmp_path, "mug/with blank.jpg", "bike/b.jpg", "bike/c.jpg")
     path = tmp_path / "lists" / "all.txt"

@@ -23,7 +23,9 @@ from ba3us.engine.samples import Images
 from ba3us.errors import UserError, optional_import, require
 from ba3us.nn.backbones import OFFLINE, Backbone
 
-FIELDS = ("backbone", "weights", "train", "views", "size", "device", "cache_gb")  # of a spec, for images only
+FIELDS = (  # of a spec, for images only
+    "backbone", "weights", "train", "views", "size", "device", "precision", "cache_gb",
+)  # fmt: skip
 _DECIDE = ("backbone", "weights", "train", "size")  # what decides which network it is, and how it is cut
 
 

@@ -178,7 +178,8 @@ def _notes(protocol: Protocol, names: list[str], backbones: set[str | None], see
     )
     said = [f"Features: frozen, {made or 'as in the files'}{meant}."]
     if seen is not None:
-        said = [f"Images: {seen.spec.backbone}, trained: {seen.spec.train}, views: {seen.spec.views}."]
+        how = "" if seen.spec.precision == "float32" else f", {seen.spec.precision}"
+        said = [f"Images: {seen.spec.backbone}, trained: {seen.spec.train}, views: {seen.spec.views}{how}."]
     if tuned := tuned_with_labels(protocol, names):
         said.append(f"Published settings of single tasks tuned with target labels: {', '.join(tuned)}.")
     return said

@@ -50,9 +50,10 @@ def main() -> None:
             sys.stdout.flush()
     except UserError as error:
         _say(str(error))
-    except OSError as error:  # the standard output is a full disk, say
-        if error.filename is not None:  # a file's, which nobody foresaw
-            raise
+    except OSError as error:
+        if error.filename is not None:  # a name that is too long, a folder that may not be entered
+            _say(f"{error.filename} can't be used ({error.strerror}): check the path.")
+            sys.exit(2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python fails again when it ends
         if isinstance(error, BrokenPipeError):  # whoever read has heard enough
             sys.exit(1)

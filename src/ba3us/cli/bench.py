@@ -22,6 +22,7 @@ Train = Annotated[str | None, _images("head (default on a CPU), tail, all, or th
 Views = Annotated[int | None, _images("Views kept where a part is frozen; 0: the centre (head 0, else 4).")]
 Size = Annotated[int | None, _images("Side of the crops (the backbone's own).")]
 Device = Annotated[str | None, _images("auto, cpu or cuda.")]
+Precision = Annotated[str | None, _images("What is trained computes in float32, bfloat16 or float16.")]
 CacheGb = Annotated[float | None, _images("What each cache may hold; 0: none (10).")]
 Engine = Annotated[str, typer.Option(help="local: processes here; ray: the machines of a Ray cluster.")]
 Address = Annotated[str, typer.Option(help="Of the Ray cluster's head; auto: the one this machine is in.")]
@@ -88,6 +89,7 @@ def bench(
     views: Views = None,
     size: Size = None,
     device: Device = None,
+    precision: Precision = None,
     cache_gb: CacheGb = None,
     anyway: Anyway = False,
     check: Annotated[

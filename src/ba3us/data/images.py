@@ -227,10 +227,11 @@ def _found(names: list[str], root: Path, path: Path) -> list[str]:
             os.path.abspath(root / name).startswith(inside),
             f"{path} names {name!r}, which lies outside {root}: give a folder that holds all of them (--root).",
         )
-    if names and not any((root / name).exists() for name in names):
+    there = os.path.exists  # unlike pathlib's, False for a name that is too long
+    if names and not any(there(root / name) for name in names):
         word = names[0].strip("\"'")
         trimmed = [word, *(word.rpartition(mark)[0].strip("\"' ") for mark in ", \t")]
-        if any(each and (root / each).is_file() for each in trimmed):
+        if any(each and os.path.isfile(root / each) for each in trimmed):
             raise UserError(
                 f"{path} has the line {names[0]!r}: write the path as it is, then a blank and the number of "
                 "its class, or the path alone."
