@@ -241,6 +241,7 @@ COMMANDS = [
     ("s.npz t.npz --out r --task A->W", "is given without a protocol"),
     ("s.npz t.npz --out r --protocol office31 --task A->X", "Unknown task 'A->X'"),
     ("s.npz t.npz --out r --precision int8", "Unknown precision 'int8'"),
+    ("s.npz t.npz --out r --device cpu --precision float16", "can't train in float16"),
     ("s.npz t.npz --out r --root x", "--root is not for features"),
     ("s.npz t.npz --out r --device tpu", "Unknown accelerator 'tpu'"),
     ("s.npz t.npz --out r --devices none", "The number of devices is 'none'"),

@@ -182,6 +182,8 @@ def test_what_is_trained_computes_in_the_precision_asked_for(photos, weights, mo
     assert torch.bfloat16 in {made.dtype for made in seen}
     with pytest.raises(UserError, match="float8"):
         prepared(photos, weights, images={"precision": "float8"})
+    with pytest.raises(UserError, match="can't train in float16"):  # at once, not in every row
+        prepared(photos, weights, images={"precision": "float16", "device": "cpu"})
 
 
 def test_the_command_runs_on_images(photos, weights):

@@ -151,9 +151,13 @@ def needs_scaling(opened: Opened) -> bool:
 
 def place(spec: Spec) -> str:
     """The device, decided."""
-    if spec.device in (None, "auto"):
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return str(spec.device)
+    found = "cuda" if torch.cuda.is_available() else "cpu"
+    device = found if spec.device in (None, "auto") else str(spec.device)
+    require(
+        device != "cpu" or spec.precision != "float16",
+        "A CPU can't train in float16: choose bfloat16 or float32.",
+    )
+    return device
 
 
 def depth(spec: Spec) -> str:

@@ -112,6 +112,7 @@ def start(execution: Execution) -> tuple[Fabric, Team]:
 
 
 def _fabric(place: Layout, precision: str) -> tuple[Fabric, Team]:
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else it says what was asked of it
     os.environ.pop("LT_STRATEGY", None)  # fabric run's; there is one for many processes, with these settings
     settings: dict[str, Any] = {"find_unused_parameters": True, _KEEP_BUFFERS: False}
     many = DDPStrategy(timeout=_PATIENCE, **settings)
@@ -165,7 +166,6 @@ def launched(
     An error in any of them ends all, with one sentence from the process that had it first.
     """
     global _launched
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")
     team = Team()
     try:
