@@ -99,7 +99,7 @@ def train_one(
         "settings": methods.get(spec.method).settings_note(config, spec.protocol, spec.task),
         "source_rows": opened.rows[0],
         "target_rows": opened.rows[1],
-        "updates": sum(phase.steps for phase in result.recipe.phases),
+        "updates": result.updates,
         "trained": getattr(samples, "train", None),
         "processes": team.size,
         "resumed": resumed,

@@ -30,10 +30,17 @@ def methods_page() -> str:
     lines = [_HEAD.format(count=len(entries)), *_table(_COLUMNS)]
     for e in entries:
         needs = ", ".join(e["needs"]) or "–"
-        link = f"[`{e['name']}`](#{_anchor(e['title'])})"
+        link = f"[`{e['name']}`](#{_anchor(e['name'])})"
         lines.append(_row(link, e["title"], e["setting"], e["losses"], e["settings"], needs))
     for e in entries:
-        lines += ["", f"## {e['title']}", "", f"`{e['name']}` · {e['reference']}"]
+        lines += [
+            "",
+            f'<a id="{_anchor(e["name"])}"></a>',
+            "",
+            f"## {e['title']}",
+            "",
+            f"`{e['name']}` · {e['reference']}",
+        ]
         if e["note"]:
             lines += ["", e["note"]]
         if e["own_options"]:
@@ -71,6 +78,6 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _anchor(title: str) -> str:
-    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
-    return kept.replace(" ", "-")
+def _anchor(name: str) -> str:
+    """One of our own: what is made of a heading such as BA³US differs from site to site."""
+    return f"system-{name.replace('+', '-')}"

@@ -61,6 +61,16 @@ class Result:
     states: dict[str, dict[str, Tensor]]
     rule: str
 
+    @property
+    def updates(self) -> int:
+        """How many were made: all of the recipe's, unless a collapse ended the run."""
+        last, before = self.evaluations[-1], 0
+        for phase in self.recipe.phases:
+            if phase.name == last.phase:
+                break
+            before += phase.steps
+        return before + last.step
+
     def full_history(self) -> pd.DataFrame:
         """The updates and, in columns ``target_…``, ``score`` and ``selected``, every evaluation.
 
