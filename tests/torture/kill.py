@@ -49,7 +49,9 @@ class WrongError(AssertionError):
 # --- processes ------------------------------------------------------------------------------------------------
 
 
-def started(arguments: list[str], folder: Path, die_at: int | None, count: Path | None = None) -> int:
+def started(
+    scene: Scene, more: list[str], folder: Path, die_at: int | None = None, count: Path | None = None
+) -> int:
     """A process that runs a command, and kills itself at the file operation of that number."""
     pid = os.fork()
     if pid:
@@ -66,10 +68,11 @@ def started(arguments: list[str], folder: Path, die_at: int | None, count: Path 
     code = 1
     try:
         os.chdir(folder)
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # members of a choice in this process
+        if not scene.workers:
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # members of a choice in this process
         said = os.open("said.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         os.dup2(said, 1), os.dup2(said, 2)
-        sys.argv = ["ba3us", *arguments]
+        sys.argv = ["ba3us", *scene.arguments, *more]
         sys.addaudithook(hear)
         command()
         code = 0
@@ -96,12 +99,12 @@ def ended(pid: int, seconds: float) -> int | None:
     return None
 
 
-def whole(arguments: list[str], folder: Path) -> tuple[float, int]:
+def whole(scene: Scene, folder: Path) -> tuple[float, int]:
     """Run a command to its end; seconds and file operations."""
     start, count = time.monotonic(), folder / "count"
-    code = ended(started(arguments, folder, None, count), _PATIENCE)
+    code = ended(started(scene, [], folder, count=count), _PATIENCE)
     if code != 0:
-        raise WrongError(f"{arguments} ended with {code}: {(folder / 'said.txt').read_text()[-2000:]}")
+        raise WrongError(f"{scene.arguments} ended with {code}: {(folder / 'said.txt').read_text()[-2000:]}")
     return time.monotonic() - start, int(count.read_text())
 
 
@@ -118,6 +121,7 @@ class Scene:
     readable: Callable[[Path], None]
     alike: Callable[[Path, Path], None]
     resume: list[str] = field(default_factory=list)
+    workers: bool = False  # processes of its own, which lose their parent
 
 
 def readable_run(folder: Path) -> None:
@@ -233,10 +237,12 @@ def scenes(address: str) -> list[Scene]:
     bench = ["bench", "toy.yaml", "--seeds", "2", "--methods", "source-only,dann", "--out", "out.sqlite"]
     bench += ["--steps", "60", "--set", "batch_size=8", "--set", "bottleneck=8", "--workers", "1", "--json"]
     named = ["--method", "ba3us", "--steps", "100", "--set", "refresh_every=10", *small, *_FEW]
+    best = [*features, "--preset", "best", "--steps", "10", *_FEW]
     return [
         Scene("adapt features", 40, features + named, **runs),
         Scene("auto fast", 18, [*features, "--steps", "30", *_FEW], **runs),
-        Scene("auto best", 12, [*features, "--preset", "best", "--steps", "10", *_FEW], **runs),
+        Scene("auto best", 6, best, **runs),
+        Scene("auto best, its members in processes", 6, best, **runs, workers=True),
         Scene("adapt photos, with its caches", 14, photos + toy + named, **runs),
         Scene("bench", 12, bench, **tables),
         Scene("bench on ray", 4, [*bench, "--engine", "ray", "--address", address], **tables),
@@ -275,7 +281,7 @@ def tortured(scene: Scene, kills: int, draw: random.Random, place: Path) -> dict
         each.mkdir(parents=True)
         material(each)
     os.environ["BA3US_CACHE"] = str(reference / "cache")
-    seconds, operations = whole(scene.arguments, reference)
+    seconds, operations = whole(scene, reference)
     os.environ["BA3US_CACHE"] = str(folder / "cache")
     killed, finished, interrupted = 0, 0, False
     until = time.monotonic() + 60 * _MINUTES * scene.share / 100
@@ -288,7 +294,7 @@ def tortured(scene: Scene, kills: int, draw: random.Random, place: Path) -> dict
                 die_at = draw.randint(1, operations)
             else:
                 limit = draw.uniform(0, 1.1 * seconds)
-        pid = started(scene.arguments + (scene.resume if interrupted else []), folder, die_at)
+        pid = started(scene, scene.resume if interrupted else [], folder, die_at)
         code = ended(pid, limit)
         if code is None:
             os.kill(pid, signal.SIGKILL)
