@@ -196,7 +196,14 @@ def _spec(asked: dict[str, Any], config: Path | None, settings: list[str] | None
         typed = {"method": "ba3us"} | typed  # whose settings are published
     if base.method != typed.get("method", base.method) or "protocol" in typed:
         base = dataclasses.replace(base, options={})  # those of another method, or of our own
-    return dataclasses.replace(base, **typed, options=base.options | options)
+    spec = dataclasses.replace(base, **typed, options=base.options | options)
+    for name in _OF_AUTO:
+        flag = name.replace("_", "-")
+        require(
+            spec.method == AUTO or name not in named,
+            f"--{flag} is for the automatic choice, but the method is {spec.method!r}: leave one of them out.",
+        )
+    return spec
 
 
 def _table(summary: dict[str, Any]) -> Group:

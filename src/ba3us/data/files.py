@@ -48,8 +48,10 @@ class FeatureSet:
     def named_labels(self, path: str | Path) -> np.ndarray:
         """The label of each row: its class name where there are names, else as stored, bytes as text."""
         if self.labels is None:
+            place = "" if Path(path).suffix == ".npy" else "save them in it under 'labels', or "
             raise UserError(
-                f"{path} has no labels: save them in it under 'labels', or give a file with --labels."
+                f"{path} has no labels: {place}give a file with --labels, or, if the labelled file is the "
+                "other one, name that first."
             )
         names = self.class_names
         if names is None or self.labels.dtype.kind not in "iu":
