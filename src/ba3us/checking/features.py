@@ -157,7 +157,7 @@ def _cost(source: FeatureSet, labels: np.ndarray, target: FeatureSet, known: lis
     if source.features.ndim != 2:
         return []
     opened = OpenedArrays(Arrays(source.features.shape[1:]), source.features, labels, target.features, known)
-    return [estimate.told(estimate.of_head(opened))]
+    return [estimate.told(cost) for cost in estimate.of_head(opened)]
 
 
 def _rows(content: FeatureSet) -> list[str]:

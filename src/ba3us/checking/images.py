@@ -141,7 +141,7 @@ def _rows_of(images: ImageList, rows: np.ndarray) -> ImageList:
 
 
 def _cost(seen: Vectors, backbone: Backbone, rows: tuple[int, int]) -> list[dict[str, Any]]:
-    """Of all three depths, for one named system on all images."""
+    """Of the automatic choice, and of a named system in all three depths, on all images."""
     opened = OpenedArrays(
         Arrays(seen.source.shape[1:]), seen.source, seen.labels, seen.target, list(seen.classes)
     )

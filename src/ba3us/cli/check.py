@@ -80,7 +80,7 @@ def _facts(facts: dict[str, Any]) -> Table:
         known, seen = len(facts["source"]["classes"]), len(facts["classes_seen_in_target"])
         table.add_row("target looks like", f"{seen} of the source's {known} classes, roughly")
     for cost in facts.get("cost", ()):
-        table.add_row(f"--train {cost['train']}", _cost(cost))
+        table.add_row(*_cost(cost))
     return table
 
 
@@ -96,8 +96,11 @@ def _domain(facts: dict[str, Any]) -> str:
     return "; ".join(said)
 
 
-def _cost(cost: dict[str, Any]) -> str:
+def _cost(cost: dict[str, Any]) -> tuple[str, str]:
     from ba3us.engine.estimate import in_words
+    from ba3us.methods.auto import NAME as AUTO
 
-    spent = f"about {in_words(cost['seconds'])} and {cost['gigabytes']:.1f} GB"
-    return f"{spent} for one system with {cost['updates']:,} updates, here"
+    spent = f"about {in_words(cost['seconds'])} and {cost['gigabytes']:.1f} GB here"
+    if cost["system"] == AUTO:
+        return "ba3us adapt", f"{spent}: the automatic choice"
+    return f"--method {cost['system']} --train {cost['train']}", f"{spent} with {cost['updates']:,} updates"

@@ -7,15 +7,18 @@ import dataclasses
 import math
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ba3us.engine.auto import train_auto
 from ba3us.engine.opening import OpenedArrays, OpenedImages
 from ba3us.engine.spec import Spec
 from ba3us.engine.training import train_one
+from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.base import MethodOptions
 from ba3us.nn.backbones import Backbone
 from ba3us.nn.depth import cut
@@ -25,12 +28,14 @@ _VIEWS = 5  # of an image that `tail` keeps: four and the centre
 _DOMAINS = 2.1  # source, target and a few borrowed rows
 _COPIES = 4  # of trained weights: themselves, gradients, momentum, the selected ones
 _UPDATES = 20  # of the head, timed
+NAMED = "ba3us"  # the system that stands for all named ones
 
 
 @dataclass(frozen=True)
 class Cost:
-    """About what a training takes: how deep it goes, seconds, 10⁹ bytes beyond what is in use, updates."""
+    """About what a training takes: of what, how deep, seconds, 10⁹ bytes beyond what is in use, updates."""
 
+    system: str
     train: str
     seconds: float
     gigabytes: float
@@ -49,7 +54,7 @@ def deeper(opened: OpenedImages, config: MethodOptions) -> str:
 
 
 def of_backbone(backbone: Backbone, rows: tuple[int, int], config: MethodOptions) -> tuple[Cost, Cost]:
-    """Training the tail, and all, of a backbone on so many source and target images."""
+    """Training the tail, and all, of a backbone with a named system on so many source and target images."""
     batch = config.batch_size * _DOMAINS
     updates = config.steps + config.warmup_steps
     drawn = updates * batch
@@ -57,37 +62,43 @@ def of_backbone(backbone: Backbone, rows: tuple[int, int], config: MethodOptions
     tail, whole = _timed(backbone, "tail"), _timed(backbone, "all")
     seen = sum(rows) * _VIEWS * tail.front
     return (
-        Cost("tail", seen + drawn * tail.step + looks * tail.rest, tail.memory(batch), updates),
-        Cost("all", drawn * whole.step + looks * whole.rest, whole.memory(batch), updates),
+        Cost(NAMED, "tail", seen + drawn * tail.step + looks * tail.rest, tail.memory(batch), updates),
+        Cost(NAMED, "all", drawn * whole.step + looks * whole.rest, whole.memory(batch), updates),
     )
 
 
-def of_depths(
-    backbone: Backbone, rows: tuple[int, int], seen: OpenedArrays, method: str = "ba3us"
-) -> tuple[Cost, ...]:
-    """Training the head, the tail and all, where vectors of some of the images have been `seen` already."""
-    head, unseen = of_head(seen, method), sum(rows) - sum(seen.rows)
-    deep = of_backbone(backbone, rows, Spec(method=method).resolved())
+def of_depths(backbone: Backbone, rows: tuple[int, int], seen: OpenedArrays) -> tuple[Cost, ...]:
+    """The automatic choice, and a named system to each depth; vectors of some images were `seen` already."""
+    on_vectors, unseen = of_head(seen), sum(rows) - sum(seen.rows)
     if unseen > 0:
         x = torch.randn(_IMAGES, 3, backbone.size, backbone.size).to(memory_format=torch.channels_last)
         with torch.no_grad():
-            each = _seconds(backbone.module.eval(), x)
+            more = unseen * _seconds(backbone.module.eval(), x)
         vectors = 4 * backbone.dim * unseen / 1e9
-        head = Cost("head", head.seconds + unseen * each, head.gigabytes + vectors, head.updates)
-    return head, *deep
+        on_vectors = tuple(
+            dataclasses.replace(cost, seconds=cost.seconds + more, gigabytes=cost.gigabytes + vectors)
+            for cost in on_vectors
+        )
+    return *on_vectors, *of_backbone(backbone, rows, Spec(method=NAMED).resolved())
 
 
-def of_head(opened: OpenedArrays, method: str = "ba3us") -> Cost:
-    """Training a method's head on vectors, by a few updates of it."""
-    config, spent = Spec(method=method).resolved(), []
+def of_head(opened: OpenedArrays) -> tuple[Cost, ...]:
+    """The automatic choice and a named system on vectors, by a few updates of each."""
+    return tuple(
+        _of_system(system, train, opened) for system, train in ((AUTO, train_auto), (NAMED, train_one))
+    )
+
+
+def _of_system(system: str, train: Callable[..., Any], opened: OpenedArrays) -> Cost:
+    config, spent = Spec(method=system).resolved(), []
     for updates in (1, 1 + _UPDATES):  # the first also pays for what is done once
         start = time.perf_counter()
-        train_one(Spec(method=method, options={"steps": updates}), opened)
+        train(Spec(method=system, options={"steps": updates}), opened)
         spent.append(time.perf_counter() - start)
     each = max(0.0, spent[1] - spent[0]) / _UPDATES
     vectors = 4 * math.prod(opened.source.shape[1:]) * sum(opened.rows)
     updates = config.steps + config.warmup_steps
-    return Cost("head", spent[0] + each * updates, vectors / 1e9, updates)
+    return Cost(system, "head", spent[0] + each * updates, vectors / 1e9, updates)
 
 
 @dataclass(frozen=True)
@@ -169,6 +180,7 @@ def told(cost: Cost) -> dict[str, Any]:
     """For people and machines."""
     memory = memory_in_use() + cost.gigabytes
     return {
+        "system": cost.system,
         "train": cost.train,
         "seconds": round(cost.seconds, 1),
         "gigabytes": round(memory, 2),
