@@ -82,7 +82,7 @@ def main() -> None:
     asked = parser.parse_args()
     text = (
         "# What `ba3us check` expects, and what it took\n\n    python benchmarks/estimates.py DATA\n\n"
-        f"Commit {commit()}, ba3us {__version__}, {os.cpu_count()} cores with nothing else running. Each command "
+        f"Commit {commit()}, ba3us {__version__}, {os.cpu_count()} idle cores. Each command "
         "is a process of its own: what it took includes starting Python and torch, the report and, for a named "
         "system, the comparison with source-only.\n\n" + markdown(pd.DataFrame(rows(asked.data))) + "\n"
     )
