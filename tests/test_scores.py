@@ -29,3 +29,21 @@ def test_mean_probabilities_sum_to_one_for_many_rows():
 )
 def test_effective_classes(weights, expected):
     assert scores.effective_classes(torch.tensor(weights, dtype=torch.float32)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        scores.mean_entropy,
+        scores.mean_probabilities,
+        scores.diversity,
+        scores.information_maximisation,
+        scores.nuclear_norm,
+    ],
+)
+def test_many_rows_are_scored_part_by_part_alike(score, monkeypatch):
+    logits = 3 * torch.randn(103, 7, generator=torch.Generator().manual_seed(0))
+    whole = torch.as_tensor(score(logits))
+    monkeypatch.setattr(scores, "_CHUNK_ROWS", 25)
+    parts = torch.as_tensor(score(logits))
+    assert parts.dtype == whole.dtype and torch.allclose(parts, whole, rtol=1e-5)

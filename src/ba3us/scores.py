@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,16 +12,17 @@ from torch.nn import functional as F
 from ba3us import losses
 
 _CHUNK_VALUES = 1 << 24  # similarities held at a time
+_CHUNK_ROWS = 1 << 18  # predictions worked on at a time
 
 
 def mean_entropy(logits: Tensor) -> float:
     """Mean entropy of the predictions; the paper's selection score, lower is surer."""
-    return float(losses.entropy(logits).mean())
+    return float(_mean(losses.entropy, logits))
 
 
 def mean_probabilities(logits: Tensor) -> Tensor:
     """Mean prediction over all rows, [n, C] → [C]; sums to one. BA³US's class weights m."""
-    p = logits.softmax(dim=1).mean(dim=0)
+    p = _mean(lambda part: part.softmax(dim=1), logits)
     return p / p.sum()
 
 
@@ -48,7 +50,7 @@ def otsu_threshold(values: Tensor) -> float:
 
 def entropy_score(logits: Tensor) -> float:
     """Minus the exact mean entropy; larger is surer."""
-    return -float(_exact_entropy(logits).mean())
+    return -float(_mean(_exact_entropy, logits))
 
 
 def diversity(logits: Tensor) -> float:
@@ -64,7 +66,14 @@ def information_maximisation(logits: Tensor) -> float:
 
 def nuclear_norm(logits: Tensor) -> float:
     """Nuclear norm of the matrix of predictions over its number of rows (BNM); larger is better."""
-    return float(torch.linalg.svdvals(logits.softmax(dim=1)).sum()) / len(logits)
+    if len(logits) <= _CHUNK_ROWS:
+        return float(torch.linalg.svdvals(logits.softmax(dim=1)).sum()) / len(logits)
+    products = []
+    for part in logits.split(_CHUNK_ROWS):
+        p = part.softmax(dim=1).double()
+        products.append(p.T @ p)
+    squares = torch.linalg.eigvalsh(torch.stack(products).sum(dim=0))  # of the singular values
+    return float(squares.clamp(min=0).sqrt().sum()) / len(logits)
 
 
 def neighbourhood_density(rows: Tensor, temperature: float = 0.05) -> float:
@@ -80,6 +89,14 @@ def neighbourhood_density(rows: Tensor, temperature: float = 0.05) -> float:
         p = similar.softmax(dim=1).nan_to_num(0.0)  # a row without any other has no neighbours
         total -= float(torch.special.xlogy(p, p).sum())
     return total / len(unit)
+
+
+def _mean(of_rows: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    """The mean over all rows, part by part where they are so many that copies of them take much room."""
+    if len(logits) <= _CHUNK_ROWS:
+        return of_rows(logits).mean(dim=0)
+    parts = [of_rows(part).sum(dim=0, dtype=torch.float64) for part in logits.split(_CHUNK_ROWS)]
+    return (torch.stack(parts).sum(dim=0) / len(logits)).to(logits.dtype)
 
 
 def _exact_entropy(logits: Tensor) -> Tensor:

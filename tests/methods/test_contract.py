@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -155,6 +156,13 @@ def test_a_class_without_samples_and_one_with_a_single_sample(name):
 @every_method
 def test_repeats_bit_for_bit(name):
     assert_same_run(trainer(name).fit(*domains(name)), plain_run(name))
+
+
+@every_method
+def test_asks_for_the_features_that_it_looks_at(name):
+    given, kept = trainer(name), trainer(name)
+    kept.rule = dataclasses.replace(kept.rule, features=True)
+    assert_same_run(given.fit(*domains(name)), kept.fit(*domains(name)))
 
 
 @every_method

@@ -13,7 +13,7 @@ from ba3us import scores
 from ba3us.errors import UserError
 from ba3us.methods.base import DomainOutputs, Phase
 from ba3us.training import Execution, Trainer
-from ba3us.training.rules import RULES, rule_for
+from ba3us.training.rules import RULES, Rule, rule_for
 from toys import blobs, build, same_state, trainer
 
 SWING = {"steps": 12, "refresh_every": 2, "learning_rate": 0.3, "alpha": 0.0}  # entropy goes up and down
@@ -82,6 +82,20 @@ def test_a_function_of_the_target_s_outputs_selects():
 
     result = run(middle)
     assert result.selected == 2 and result.rule == "middle" and seen == [0, 1, 2, 3, 4, 5]
+
+
+def test_features_are_kept_only_where_somebody_looks_at_them():
+    seen = []
+
+    def width(outputs):
+        seen.append(outputs.features.shape[1])
+        return 0.0
+
+    run(width)
+    assert set(seen) != {0}
+    seen.clear()
+    run(Rule("width", width, features=False))
+    assert set(seen) == {0}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -62,7 +62,7 @@ def rule_of_neighbours(source: Source, target: Target, scaled: bool = False) -> 
     def agreed(outputs: DomainOutputs) -> float:
         return near.beyond_chance(outputs.logits.argmax(dim=1).cpu().numpy()[rows])
 
-    return Rule(NEIGHBOURS, agreed)
+    return Rule(NEIGHBOURS, agreed, features=False)
 
 
 def _flat(rows: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True)
 class DomainOutputs:
-    """What the network says of one domain's rows."""
+    """What the network says of one domain's rows; of all rows of it, features only where they are asked for."""
 
     features: Tensor
     logits: Tensor
@@ -157,7 +157,8 @@ class Refresh:
 
     Update 0 never refreshes, unless `at_start`; the end of a phase always does. `views` asks for the
     target's extra views (ten crops), if it has any; `source` that `Method.refresh_source` be shown the whole
-    source first; `again` that the target be predicted anew afterwards, where a refresh changes predictions.
+    source first; `again` that the target be predicted anew afterwards, where a refresh changes predictions;
+    `features` that both are shown features as well as logits (else they have none: [n, 0]).
     """
 
     every: int
@@ -166,6 +167,7 @@ class Refresh:
     views: bool = False
     source: bool = False
     again: bool = False
+    features: bool = False
 
     def due(self, index: int, steps: int) -> bool:
         """Whether to refresh before update `index` of a phase that, or whose schedules, end after `steps`."""

@@ -77,7 +77,7 @@ class MCS(Method):
     def recipe(self) -> Recipe:
         """The source, then a phase without updates that solves."""
         source = Phase(WARMUP, self.options.steps, ("network",), adapts=False, target=False)
-        refresh = Refresh(every=1, source=True, again=True)
+        refresh = Refresh(every=1, source=True, again=True, features=True)
         return dataclasses.replace(super().recipe(), phases=(source, Phase("solve", 0)), refresh=refresh)
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:

@@ -123,7 +123,7 @@ class SHOT(Method):
         c = self.options
         encoder = ("network.backbone", "network.bottleneck")
         recipe = c.staged(super().recipe(), Phase("adapt", c.steps, encoder, source=False))
-        return dataclasses.replace(recipe, refresh=Refresh(c.interval, at_start=True))
+        return dataclasses.replace(recipe, refresh=Refresh(c.interval, at_start=True, features=True))
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """Cross-entropy with smoothed labels."""

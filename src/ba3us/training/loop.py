@@ -265,7 +265,8 @@ class Trainer:
         return True
 
     def _predict(self, domain: Target, views: bool = False) -> DomainOutputs:
-        return predict_domain(self.module, domain, self.execution.predict_batch, views, self.team)
+        kept = self.recipe.refresh.features or self.rule.features
+        return predict_domain(self.module, domain, self.execution.predict_batch, views, self.team, kept)
 
     def _refresh(self, step: Step, source: Source, target: Target) -> DomainOutputs:
         """Show the method what its recipe asks for; returns the outputs for the whole target."""

@@ -43,32 +43,47 @@ def predict_batches(
 
 
 def predict_domain(
-    module: TrainingStep, domain: Target, batch_size: int, views: bool = False, team: Team | None = None
+    module: TrainingStep,
+    domain: Target,
+    batch_size: int,
+    views: bool = False,
+    team: Team | None = None,
+    features: bool = True,
 ) -> DomainOutputs:
     """Features and logits for every row; with `views`, logits of each extra view under ``extra["views"]``.
 
-    A `team` shares the rows, and every process is given the outputs for all of them.
+    A `team` shares the rows, and every process is given the outputs for all of them. Without `features`, which
+    take more room than all else where rows are many, their place is empty ([n, 0]).
     """
     parameter, team = next(module.parameters()), team or Team()
     mine = range(len(domain))[team.share(len(domain))]
 
-    def run(batch: Callable[[slice], Tensor]) -> tuple[Tensor, Tensor]:
+    def run(batch: Callable[[slice], Tensor], wanted: tuple[bool, bool]) -> list[Tensor]:
         # a process without rows looks at one too, to know how many columns the others send
-        pairs = predict_batches(module, batch, mine or range(1), batch_size)
-        features, logits = (torch.cat(parts)[: len(mine)] for parts in zip(*pairs))
-        return team.whole(features, len(domain)), team.whole(logits, len(domain))
+        made = mine or range(1)
+        kept: list[Tensor] = []
+        for start, pair in zip(made[::batch_size], predict_batches(module, batch, made, batch_size)):
+            if not kept:  # room for all, so that nothing is held twice
+                kept = [part.new_empty(len(made), part.shape[1] if w else 0) for part, w in zip(pair, wanted)]
+            for place, part in zip(kept, pair):
+                at = start - made.start
+                place[at : at + len(part)] = part[:, : place.shape[1]]
+        return [
+            team.whole(place[: len(mine)], len(domain)) if place.shape[1] else place.new_empty(len(domain), 0)
+            for place in kept
+        ]
 
     with evaluating(module):
-        features, logits = run(lambda rows: domain.batch(rows, parameter.dtype))
+        seen_features, logits = run(lambda rows: domain.batch(rows, parameter.dtype), (features, True))
         extra = {}
         if views and domain.views:
             seen = [
-                run(lambda rows, v=v: domain.view_batch(v, rows, parameter.dtype))[1]  # type: ignore[misc]
+                run(lambda rows, v=v: domain.view_batch(v, rows, parameter.dtype), (False, True))[1]  # type: ignore[misc]
                 for v in range(len(domain.views))
             ]
             extra["views"] = torch.stack(seen)
     index = torch.arange(len(domain), device=logits.device)
-    return DomainOutputs(features, logits, index, extra=extra)
+    return DomainOutputs(seen_features, logits, index, extra=extra)
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -16,11 +16,15 @@ from ba3us.methods.base import DomainOutputs
 
 @dataclass(frozen=True)
 class Rule:
-    """Scores an evaluation; the largest score is selected, and of equal ones the first (or the `latest`)."""
+    """Scores an evaluation; the largest score is selected, and of equal ones the first (or the `latest`).
+
+    `features` says whether the score looks at those of the outputs; else they are not kept for it.
+    """
 
     name: str
     score: Callable[[DomainOutputs], Any]
     latest: bool = False
+    features: bool = True
 
     def __call__(self, outputs: DomainOutputs) -> float:
         """The score of the outputs for the whole target; larger is better."""
@@ -42,20 +46,20 @@ class Rule:
         return score >= best if self.latest else score > best
 
 
-def _of_logits(score: Callable[[Tensor], float], sign: int = 1) -> Callable[[DomainOutputs], float]:
+def _of_logits(name: str, score: Callable[[Tensor], float], sign: int = 1, latest: bool = False) -> Rule:
     """A score of logits as one of outputs."""
-    return lambda outputs: sign * score(outputs.logits)
+    return Rule(name, lambda outputs: sign * score(outputs.logits), latest, features=False)
 
 
 RULES = {
     rule.name: rule
     for rule in (
-        Rule("entropy", _of_logits(scores.mean_entropy, -1)),  # the paper's
-        Rule("information-maximisation", _of_logits(scores.information_maximisation)),
-        Rule("diversity", _of_logits(scores.diversity)),
-        Rule("nuclear-norm", _of_logits(scores.nuclear_norm)),
-        Rule("density", _of_logits(lambda logits: scores.neighbourhood_density(logits.softmax(dim=1)))),
-        Rule("last", lambda outputs: 0.0, latest=True),
+        _of_logits("entropy", scores.mean_entropy, -1),  # the paper's
+        _of_logits("information-maximisation", scores.information_maximisation),
+        _of_logits("diversity", scores.diversity),
+        _of_logits("nuclear-norm", scores.nuclear_norm),
+        _of_logits("density", lambda logits: scores.neighbourhood_density(logits.softmax(dim=1))),
+        _of_logits("last", lambda logits: 0.0, latest=True),
     )
 }
 
