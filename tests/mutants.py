@@ -152,7 +152,7 @@ MUTANTS = [
     ),
     _mutant(
         "rules: sign of the entropy", RULES,
-        "training/rules.py", "(scores.mean_entropy, -1)", "(scores.mean_entropy)",
+        "training/rules.py", "scores.mean_entropy, -1)", "scores.mean_entropy)",
     ),
     _mutant(
         "export: the network, not the method's way to predict", EXPORT,

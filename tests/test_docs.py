@@ -24,9 +24,11 @@ def without_code(text: str) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub makes of the headings."""
-    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    """What GitHub makes of the headings, and those that are written out."""
+    text = page.read_text(encoding="utf-8")
+    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return made | set(re.findall(r'^<a id="([^"]+)"></a>$', text, flags=re.MULTILINE))
 
 
 def broken_links(page: Path, text: str) -> Iterator[str]:

@@ -265,16 +265,15 @@ class Trainer:
         return True
 
     def _predict(self, domain: Target, views: bool = False) -> DomainOutputs:
-        kept = self.recipe.refresh.features or self.rule.features
-        return predict_domain(self.module, domain, self.execution.predict_batch, views, self.team, kept)
+        batch, kept = self.execution.predict_batch, self.recipe.refresh.features or self.rule.features
+        return predict_domain(self.module, domain, batch, views, self.team, kept)
 
     def _refresh(self, step: Step, source: Source, target: Target) -> DomainOutputs:
         """Show the method what its recipe asks for; returns the outputs for the whole target."""
         wanted = self.recipe.refresh
         if wanted.source:
             shown = self._predict(source)
-            labels = source.labels.to(shown.rows.device)
-            self.method.refresh_source(dataclasses.replace(shown, labels=labels))
+            self.method.refresh_source(dataclasses.replace(shown, labels=source.labels.to(shown.rows.device)))
         outputs = self._predict(target, wanted.views)
         require_numbers(float(outputs.logits.sum()), "What the network says of the target", step)
         self.method.refresh(outputs)
