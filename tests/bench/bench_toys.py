@@ -59,6 +59,18 @@ def slow_after_two(job) -> Outcome:
     return marked(job)
 
 
+def deaf(job) -> Outcome:
+    """Seed 1 does not listen to a polite signal; the others wait until it does not."""
+    mark = Path(os.environ["BENCH_MARKS"]) / "deaf"
+    if job.seed == 1:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        mark.touch()
+        time.sleep(600)
+    while not mark.exists():
+        time.sleep(0.01)
+    return marked(job)
+
+
 def deadly(job) -> Outcome:
     """Seed 1 kills its own process, seed 2 raises."""
     if job.seed == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from bench_toys import FAST, PROTOCOL, deadly, marked, write_domain, write_protocol
+from bench_toys import FAST, PROTOCOL, deadly, deaf, marked, write_domain, write_protocol
 
 from ba3us import bench
+from ba3us.bench import local
 from ba3us.bench.database import Database
 
 COLUMNS = ["label", "task", "seed", "accuracy:last", "accuracy:entropy", "accuracy:oracle"]
@@ -41,6 +43,7 @@ import sys
 from pathlib import Path
 from bench_toys import FAST, slow_after_two
 from ba3us import bench
+from ba3us.bench import local
 study = bench.prepare(Path(sys.argv[1]), methods="source-only,dann", seeds=2, options=FAST)
 bench.run(study, Path(sys.argv[2]), workers=1, work=slow_after_two)
 """
@@ -104,6 +107,15 @@ def test_a_polite_end_leaves_no_process_and_says_how_to_go_on(tmp_path, marks):
             return
         time.sleep(0.1)
     pytest.fail("a worker outlived the benchmark")
+
+
+def test_a_worker_that_does_not_listen_is_ended_all_the_same(tmp_path, marks, monkeypatch):
+    monkeypatch.setattr(local, "_PATIENCE", 0.2)
+    study = prepared(write_protocol(tmp_path), methods="source-only", tasks="P->Q")
+    ended = local.run(study.jobs, workers=2, work=deaf)
+    assert next(ended)[0].seed == 0
+    ended.close()  # would wait for ever
+    assert not [process for process in multiprocessing.active_children() if process.is_alive()]
 
 
 def test_a_dying_worker_and_a_raising_run_are_rows_and_the_others_go_on(tmp_path, marks):

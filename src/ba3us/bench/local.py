@@ -16,6 +16,7 @@ from ba3us.data.cache import cores
 from ba3us.engine.workers import serve_parent
 
 Work = Callable[[Job], Outcome]
+_PATIENCE = 5  # seconds that a worker is given to end
 _SPAWN = get_context("spawn")
 
 
@@ -79,6 +80,8 @@ class _Worker:
 
     def end(self) -> None:
         self.process.terminate()
+        self.process.join(_PATIENCE)
+        self.process.kill()  # it may have been busy with something that does not listen
         self.process.join()
 
 
