@@ -39,7 +39,8 @@ def executions(marks: Path) -> list[str]:
 
 
 KILLED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start what runs behind it without
 from pathlib import Path
 from bench_toys import FAST, slow_after_two
 from ba3us import bench
