@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ba3us.engine import opening
 from ba3us.engine.spec import FORMAT, Spec, is_images
 from ba3us.errors import UserError
 
@@ -141,3 +142,10 @@ def test_every_field_has_a_place_in_the_documentation():
     documented = Spec.__doc__ or ""
     for f in dataclasses.fields(Spec):
         assert f.name in documented, f.name
+
+
+def test_a_run_trained_in_float16_elsewhere_can_be_looked_at_on_a_cpu():
+    spec = Spec(device="cpu", precision="float16")
+    assert opening.place(spec) == "cpu"
+    with pytest.raises(UserError, match="can't train in float16"):
+        opening.check_precision(spec)

@@ -18,7 +18,7 @@ from ba3us.bench.protocol import Protocol
 from ba3us.data.cache import CachedPixels, open_images
 from ba3us.data.images import ImageList
 from ba3us.engine import Spec
-from ba3us.engine.opening import OpenedImages, depth, gigabytes, place, seen_with, view_count
+from ba3us.engine.opening import OpenedImages, check_precision, depth, gigabytes, place, seen_with, view_count
 from ba3us.engine.samples import Images
 from ba3us.errors import UserError, optional_import, require
 from ba3us.nn.backbones import OFFLINE, Backbone
@@ -50,6 +50,7 @@ class Sight:
 def sight(protocol: Protocol, asked: dict[str, Any]) -> Sight:
     """Decide what was left open: the protocol's backbone, and what this machine can do."""
     spec = Spec(**{"method": "source-only", "backbone": protocol.backbone or OFFLINE, **asked})
+    check_precision(spec)
     spec = dataclasses.replace(spec, train=depth(spec), views=view_count(spec), device=place(spec))
     return Sight(spec, _weights(spec))
 

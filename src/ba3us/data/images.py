@@ -105,10 +105,9 @@ def read_class_names(path: str | Path) -> list[str]:
     """Class names, one per line, in the order of the labels."""
     names = lines_of(Path(path))
     require(bool(names), f"The file {path} holds no class names: write one per line.")
-    twice = (
-        next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    )
-    require(twice is None, f"The file {path} has the class {twice!r} twice: give each class a name of its own.")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    first = "".join(twice[:1])
+    require(not twice, f"The file {path} has the class {first!r} twice: give each class a name of its own.")
     return names
 
 

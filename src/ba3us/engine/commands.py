@@ -16,7 +16,7 @@ from ba3us.engine.again import images_seen
 from ba3us.engine.auto import train_auto
 from ba3us.engine.estimate import deeper
 from ba3us.engine.model import Model
-from ba3us.engine.opening import Opened, OpenedImages
+from ba3us.engine.opening import Opened, OpenedImages, check_precision
 from ba3us.engine.predictions import is_parquet, write_predictions
 from ba3us.engine.prior import check_correctable, prior_corrected
 from ba3us.engine.reference import with_verdict
@@ -66,6 +66,7 @@ def adapt(
     out, team = Path(out), Team.current()
     require(not (overwrite and resume), "--overwrite and --resume are both given: leave one of them out.")
     spec.written()  # say now if it can't be
+    check_precision(spec)
     with only_writer(out) if team.first else nullcontext():
         return _adapted(spec, out, team, overwrite, resume, hooks, show)
 

@@ -151,13 +151,17 @@ def needs_scaling(opened: Opened) -> bool:
 
 def place(spec: Spec) -> str:
     """The device, decided."""
-    found = "cuda" if torch.cuda.is_available() else "cpu"
-    device = found if spec.device in (None, "auto") else str(spec.device)
+    if spec.device in (None, "auto"):
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return str(spec.device)
+
+
+def check_precision(spec: Spec) -> None:
+    """Refuse to train in what the device has not got; a run that was trained elsewhere can still be used."""
     require(
-        device != "cpu" or spec.precision != "float16",
+        place(spec) != "cpu" or spec.precision != "float16",
         "A CPU can't train in float16: choose bfloat16 or float32.",
     )
-    return device
 
 
 def depth(spec: Spec) -> str:

@@ -18,7 +18,7 @@ from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.base import MethodOptions
 from ba3us.training.collapse import ON_COLLAPSE
-from ba3us.training.devices import ACCELERATORS
+from ba3us.training.devices import check_accelerator
 from ba3us.training.diverging import ON_NAN
 
 FORMAT = "ba3us spec 1"
@@ -131,10 +131,8 @@ class Spec:
         for name, highest in (("seed", 2**62), ("size", 4096)):
             value = getattr(self, name)
             require(value is None or value <= highest, f"{name} is {value}: it must be {highest} at the most.")
-        place = self.device or ACCELERATORS[0]
-        require(
-            place in ACCELERATORS, f"Unknown accelerator {place!r}: choose one of {', '.join(ACCELERATORS)}."
-        )
+        if self.device is not None:
+            check_accelerator(self.device)
         for name, known in (("precision", PRECISIONS), ("on_nan", ON_NAN), ("on_collapse", ON_COLLAPSE)):
             value = getattr(self, name)
             require(value in known, f"Unknown {name} {value!r}: choose one of {', '.join(known)}.")

@@ -74,9 +74,14 @@ def layout(accelerator: str | None, devices: int | str | None, nodes: int | None
     return Layout("cpu" if place == "auto" and wanted * machines > 1 else place, wanted, machines)
 
 
+def check_accelerator(name: str) -> None:
+    """Refuse one that there is not; whether it is here is another question."""
+    require(name in ACCELERATORS, f"Unknown accelerator {name!r}: choose one of {', '.join(ACCELERATORS)}.")
+
+
 def _accelerator(name: str | None) -> str:
     place = name or "auto"
-    require(place in ACCELERATORS, f"Unknown accelerator {place!r}: choose one of {', '.join(ACCELERATORS)}.")
+    check_accelerator(place)
     require(
         place != "cuda" or torch.cuda.is_available(),
         "The accelerator 'cuda' can't be used here: choose cpu, or auto.",

@@ -58,13 +58,14 @@ def predict_domain(
     parameter, team = next(module.parameters()), team or Team()
     mine = range(len(domain))[team.share(len(domain))]
 
-    def run(batch: Callable[[slice], Tensor], wanted: tuple[bool, bool]) -> list[Tensor]:
+    def run(batch: Callable[[slice], Tensor], features: bool = False) -> list[Tensor]:
         # a process without rows looks at one too, to know how many columns the others send
         made = mine or range(1)
         kept: list[Tensor] = []
         for start, pair in zip(made[::batch_size], predict_batches(module, batch, made, batch_size)):
             if not kept:  # room for all, so that nothing is held twice
-                kept = [part.new_empty(len(made), part.shape[1] if w else 0) for part, w in zip(pair, wanted)]
+                widths = (pair[0].shape[1] if features else 0, pair[1].shape[1])
+                kept = [part.new_empty(len(made), width) for part, width in zip(pair, widths)]
             for place, part in zip(kept, pair):
                 at = start - made.start
                 place[at : at + len(part)] = part[:, : place.shape[1]]
@@ -74,11 +75,11 @@ def predict_domain(
         ]
 
     with evaluating(module):
-        seen_features, logits = run(lambda rows: domain.batch(rows, parameter.dtype), (features, True))
+        seen_features, logits = run(lambda rows: domain.batch(rows, parameter.dtype), features)
         extra = {}
         if views and domain.views:
             seen = [
-                run(lambda rows, v=v: domain.view_batch(v, rows, parameter.dtype), (False, True))[1]  # type: ignore[misc]
+                run(lambda rows, v=v: domain.view_batch(v, rows, parameter.dtype))[1]  # type: ignore[misc]
                 for v in range(len(domain.views))
             ]
             extra["views"] = torch.stack(seen)
