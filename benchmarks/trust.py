@@ -98,9 +98,8 @@ def judged(database: Database, row) -> dict:
     truth = np.bincount(kept.labels, minlength=len(classes)) / len(kept.labels)
     there, call = truth > 0, classes["present"].to_numpy()
     judged_by = (own.kappa, figures["changed"]) if said.served == ADAPTED else (base.kappa, 0.0)
-    if (
-        doubt_of(judged_by[0], NEAR, judged_by[1]) > MOST_DOUBT
-    ):  # runs kept from before that bound have calls without it
+    # kept runs may be older than this bound
+    if doubt_of(judged_by[0], NEAR, judged_by[1]) > MOST_DOUBT:
         call = np.where(call == "yes", "unsure", call)
     return {
         "plain": plain.mean(),
