@@ -3,7 +3,7 @@
     python benchmarks/database.py [--runs 100000] [--file FILE]
 
 Fills a database with made-up runs (ten methods, twenty tasks, 500 seeds; predictions of 300 rows at ten
-evaluations each) the way a benchmark writes them, then times what `ba3us bench` does
+evaluations each, chosen by every rule) the way a benchmark writes them, then times what `ba3us bench` does
 with a finished study: open, find what is done, read, make the tables.
 """
 
@@ -21,7 +21,7 @@ import pandas as pd
 from ba3us import methods
 from ba3us.bench.database import Database
 from ba3us.bench.domains import Dataset, File, Pair
-from ba3us.bench.execute import Outcome
+from ba3us.bench.execute import RULES, Outcome
 from ba3us.bench.jobs import Job
 from ba3us.bench.tables import tables
 from ba3us.bench.writers import terminal
@@ -33,11 +33,13 @@ ROWS, LOOKS, TASKS = 300, 10, 20
 def outcome(generator: np.random.Generator, labels: np.ndarray) -> Outcome:
     right = generator.random((LOOKS, ROWS)) < generator.uniform(0.5, 0.95)
     predictions = np.where(right, labels, generator.integers(0, 31, (LOOKS, ROWS)))
-    scores = generator.random(LOOKS)
-    looks = pd.DataFrame({"phase": "main", "step": range(LOOKS), "candidate": True, "entropy": scores})
+    looks = pd.DataFrame({"phase": "main", "step": range(LOOKS), "candidate": True})
+    for score, _ in RULES.values():
+        looks[score] = generator.random(LOOKS)
+    selected = {rule: int((sign * looks[score]).argmax()) for rule, (score, sign) in RULES.items()}
     history = pd.DataFrame({"step": range(20), "loss": generator.random(20)})
     means = generator.dirichlet(np.ones(31), LOOKS).astype(np.float32)
-    return Outcome(history, looks, predictions, means, {"entropy": int(scores.argmin())}, 500, 5.0, 4.0, {})
+    return Outcome(history, looks, predictions, means, selected, 500, 5.0, 4.0, {})
 
 
 def fill(path: Path, runs: int) -> None:
@@ -51,7 +53,19 @@ def fill(path: Path, runs: int) -> None:
     with Database(path) as database:
         database.know("made-up", [Dataset("t0", "", pair, labels, ("x",), "data")])
         for i, (seed, t, m) in enumerate(itertools.islice(named, runs)):
-            job = Job(m, "made-up", f"t{t}", "", m, seed, options[m], "ours", "data", pair, f"{i:032x}")
+            job = Job(
+                label=m,
+                protocol="made-up",
+                task=f"t{t}",
+                variant="",
+                method=m,
+                seed=seed,
+                options=options[m],
+                settings="ours",
+                data="data",
+                pair=pair,
+                key=f"{i:032x}",
+            )
             database.record(job, outcomes[i % len(outcomes)], labels)
 
 

@@ -235,6 +235,8 @@ COMMANDS = [
     ("s.npz t.npz --out r --steps 0", "Option 'steps' is 0"),
     ("s.npz t.npz --out r --seed -1", "seed is -1"),
     ("s.npz t.npz --out r --threads 0", "threads is 0"),
+    ("s.npz t.npz --out r --method ba3us --evaluate-every 0", "evaluate_every is 0: it must be 1 or more"),
+    ("s.npz t.npz --out r --evaluate-every 5", "evaluate_every 5 is for named systems"),
     ("", "A source or a target is missing"),
     ("s.npz", "A source or a target is missing"),
     ("s.npz t.npz --out r --steps 5 --set steps=6", "Both --steps and --set steps="),

@@ -13,7 +13,7 @@ import pytest
 from bench_toys import FAST, outcome, write_protocol
 
 from ba3us import bench
-from ba3us.bench import database as databases
+from ba3us.bench import packing
 from ba3us.bench.database import Database, Failure
 from ba3us.errors import UserError
 
@@ -105,7 +105,7 @@ def test_databases_run_no_code(stored, tmp_path, column):
 def test_a_blob_that_inflates_without_end_is_refused(stored, monkeypatch):
     path, key = stored
     change(path, ("UPDATE kept SET predictions = ?", zlib.compress(bytes(10**7))), ("DELETE FROM digests",))
-    monkeypatch.setattr(databases, "memory", lambda: 4 * 10**6)
+    monkeypatch.setattr(packing, "memory", lambda: 4 * 10**6)
     with Database(path) as database, pytest.raises(UserError, match="can't be read"):
         database.kept(key)
-    assert np.array_equal(databases._inflated(zlib.compress(bytes(9))), bytes(9))
+    assert np.array_equal(packing.inflated(zlib.compress(bytes(9))), bytes(9))

@@ -46,6 +46,28 @@ def test_a_run_comes_back_whole(study, tmp_path):
     assert {rule: score.accuracy for rule, score in again.items()} == {"last": 0, "entropy": 0, "oracle": 1}
 
 
+def test_a_table_of_some_runs_has_just_these(study, tmp_path):
+    labels = {data.digest: data.labels for data in study.datasets}
+    fine, other, failed = study.jobs[:3]
+    with Database(tmp_path / "b.sqlite") as database:
+        database.know("toy", study.datasets)
+        for job, shift in ((fine, 0), (other, 1)):
+            right = labels[job.data]
+            database.record(job, outcome([((right + shift) % 3).tolist()], [0.1]), right)
+        database.record(failed, Failure("nan"), labels[failed.data])
+        whole, some = database.table(), database.table([failed.key, fine.key, "unknown"])
+        with database._writing() as connection:  # one that is not asked for
+            connection.execute("UPDATE scores SET accuracy = 0.5 WHERE key = ?", (other.key,))
+        assert database.table([fine.key]).equals(some[some["key"] == fine.key].reset_index(drop=True))
+        with pytest.raises(UserError, match=f"the run {other.key} is not as it was written"):
+            database.table()
+    assert set(whole["key"]) == {fine.key, other.key, failed.key} and set(some["key"]) == {fine.key, failed.key}
+    by_key = whole.set_index("key")["accuracy:entropy"]
+    assert by_key[fine.key] == 1 and by_key[other.key] == 0 and np.isnan(by_key[failed.key])
+    assert some.set_index("key").equals(whole.set_index("key").loc[some["key"]])
+    assert whole["accuracy:neighbours"].isna().all()
+
+
 def test_scores_by_hand():
     labels = np.array([0, 0, 1, 1])
     predictions = np.array([[0, 0, 1, 1], [0, 2, 0, 3], [0, 0, 0, 0]])

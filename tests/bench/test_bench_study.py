@@ -75,6 +75,17 @@ def test_rules_choose_among_the_candidates_of_a_run_with_the_jobs_seed(tmp_path,
     assert [spec.seed for spec in specs] == [job.seed for job in jobs] == [0, 0, 1, 1]
 
 
+def test_more_looks_at_the_target_are_other_runs_and_are_said(tmp_path):
+    protocol, how = write_protocol(tmp_path), {"methods": "dann,auto", "seeds": 1, "options": FAST}
+    few, many = (bench.prepare(protocol, **how, evaluate_every=every) for every in (None, 1))
+    keys = [{job.method: job.key for job in study.jobs if job.task == "P->Q"} for study in (few, many)]
+    assert keys[0]["dann"] != keys[1]["dann"] and keys[0]["auto"] == keys[1]["auto"]  # auto has its own looks
+    looked = execute(many.jobs[0]).evaluations
+    assert looked[looked["candidate"]]["step"].tolist() == [1, 2, 3, 4]
+    assert "evaluate_every" not in few.jobs[0].spec and many.jobs[0].spec["evaluate_every"] == 1
+    assert "The target was also looked at every 1 updates." in many.notes
+
+
 def test_a_file_that_changes_under_a_benchmark_is_refused(tmp_path):
     job = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=1, options=FAST).jobs[0]
     write_domain(tmp_path / "two.npz", NAMES[::-1], seed=9)
@@ -89,6 +100,14 @@ def test_samples_are_read_once_for_many_runs(tmp_path):
         (tmp_path / name).unlink()
     for job in jobs:
         execute(job)
+
+
+def test_what_a_method_makes_no_use_of_is_left_out_for_it(tmp_path):
+    made = bench.prepare(write_protocol(tmp_path), methods="auto,dann", options=FAST, seeds=1).jobs
+    bottlenecks = {job.method: job.options["bottleneck"] for job in made}
+    assert bottlenecks == {"auto": 256, "dann": FAST["bottleneck"]}
+    with pytest.raises(UserError, match="Option 'bottleneck' belongs to none of the methods chosen"):
+        bench.prepare(write_protocol(tmp_path), methods="auto", options=FAST)
 
 
 def test_options_come_from_protocol_command_and_publication(tmp_path):

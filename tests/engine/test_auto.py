@@ -363,6 +363,7 @@ def test_published_settings_are_not_scaled():
         ),
         ({"options": {"time_limit": 0}}, "Option 'time_limit' is 0: it must be above 0"),
         ({"selection": "last"}, "The selection 'last' is for named systems: leave it out"),
+        ({"evaluate_every": 5}, "evaluate_every 5 is for named systems: leave it out"),
         ({"protocol": "office31"}, "office31"),
     ],
 )

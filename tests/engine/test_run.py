@@ -191,6 +191,7 @@ def test_interrupted_and_resumed(data, method):
         {"seed": 1},
         {"options": SMALL | {"beta": 2.0}},
         {"selection": "last"},
+        {"evaluate_every": 4},
         {"source": "other.npz"},
         {"target": "other.npz"},
         {"source": "relabelled.npz"},
@@ -235,6 +236,19 @@ def test_seed_and_selection_reach_training(data):
     run(data / "s.npz", data / "t.npz", data / "other", seed=6, hooks=[other])
     assert (one.seed, one.rule, other.seed, other.rule) == (5, "last", 6, "entropy")
     assert not torch.equal(one.weights, other.weights)
+
+
+def test_more_looks_at_the_target_change_what_is_kept_not_what_is_learned(data):
+    few = run(data / "s.npz", data / "t.npz", data / "few", selection="last")
+    many = run(data / "s.npz", data / "t.npz", data / "many", selection="last", evaluate_every=4)
+    steps = [e.step for e in many.evaluations if e.phase == "adapt" and e.step > 0]
+    asked = {step for step in range(1, max(steps) + 1) if step % 4 == 0}
+    refreshed = {e.step for e in few.evaluations if e.phase == "adapt" and e.step > 0}
+    assert steps == sorted(asked | refreshed) and asked - refreshed
+    assert np.array_equal(few.best.predictions, many.best.predictions)
+    models = [(data / name / "model.safetensors").read_bytes() for name in ("few", "many")]
+    assert models[0] == models[1]
+    assert Spec.read(data / "many" / "spec.yaml").evaluate_every == 4
 
 
 def test_a_training_that_fails_in_the_middle_leaves_nothing(data):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import sqlite3
 import time
 import zlib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,12 @@ import numpy as np
 import pandas as pd
 
 from ba3us.bench.domains import Dataset
-from ba3us.bench.execute import RULES, Outcome
+from ba3us.bench.execute import Outcome
 from ba3us.bench.jobs import Job
-from ba3us.data.memory import memory
+from ba3us.bench.packing import by_rule, digest, inflated, packed, packed_outcome, unpacked
 from ba3us.data.writing import UnwrittenError
 from ba3us.errors import UserError, require
-from ba3us.selection import LAST, ORACLE, scored
+from ba3us.selection import scored
 
 FORMAT, OURS = 3, 0xBA3  # of the tables below; which programs' databases are ours
 _SCHEMA = """
@@ -118,7 +117,7 @@ class Database:
     def know(self, protocol: str, datasets: Iterable[Dataset]) -> None:
         """Keep the target's labels of these datasets, once each, for scoring."""
         rows = [
-            (d.digest, protocol, d.task, d.variant, json.dumps(d.classes), *_packed(d.labels)) for d in datasets
+            (d.digest, protocol, d.task, d.variant, json.dumps(d.classes), *packed(d.labels)) for d in datasets
         ]
         with self._writing() as connection:
             connection.executemany("INSERT OR IGNORE INTO datasets VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
@@ -131,7 +130,7 @@ class Database:
             rows = {"kept": [(job.key, json.dumps(job.spec), *[None] * 7)]}
             said: tuple[Any, ...] = ("failed", outcome.reason, 0, 0.0, 0.0)
         else:
-            rows = {"kept": [(job.key, json.dumps(job.spec), *_kept(outcome))]}
+            rows = {"kept": [(job.key, json.dumps(job.spec), *packed_outcome(outcome))]}
             candidates = outcome.evaluations["candidate"].to_numpy(bool)
             found = scored(outcome.predictions, candidates, outcome.selected, labels)
             rows["scores"] = [(job.key, rule, *astuple(score)) for rule, score in found.items()]
@@ -149,30 +148,26 @@ class Database:
                     for table in ("runs", "scores")
                 )
                 kept = connection.execute("SELECT * FROM kept WHERE key = ?", (job.key,)).fetchone()
-                digests = (_digest(*run, *scores), _digest(kept[:2]), _digest(kept))
+                digests = (digest(*run, *scores), digest(kept[:2]), digest(kept))
                 connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?)", (job.key, *digests))
 
-    def table(self) -> pd.DataFrame:
-        """A row per run, and for every rule columns ``accuracy:RULE``, ``absent:RULE`` and ``lost:RULE``."""
-        rules = (LAST, *RULES, ORACLE)
-        figures = [
-            f's{i}.{n} AS "{n}:{r}"' for i, r in enumerate(rules) for n in ("accuracy", "absent", "lost")
-        ]
-        joins = [
-            f"LEFT JOIN scores s{i} ON s{i}.key = runs.key AND s{i}.rule = '{r}'" for i, r in enumerate(rules)
-        ]
-        self._check_figures()
-        with self._named():  # joined by SQLite, which has both in the order of their keys
-            return pd.read_sql(
-                f"SELECT runs.*, {', '.join(figures)} FROM runs {' '.join(joins)}", self._connection
-            )
+    def table(self, keys: Iterable[str] | None = None) -> pd.DataFrame:
+        """A row per run, and for every rule columns ``accuracy:RULE``, ``absent:RULE`` and ``lost:RULE``.
+
+        With `keys`, only of these runs, as far as they are there.
+        """
+        wanted = None if keys is None else json.dumps(list(keys))
+        columns = [column for _, column, *_ in self._rows("PRAGMA table_info(runs)")]
+        runs, scores = (self._ordered("*", name, wanted) for name in ("runs", "scores"))
+        self._check_figures(runs, scores, dict(self._ordered("key, figures", "digests", wanted)))
+        return pd.concat([pd.DataFrame(runs, columns=columns), by_rule(runs, scores)], axis=1)
 
     def specs(self) -> dict[str, dict[str, Any]]:
         """By key: everything that the result of a run depends on."""
         known: dict[str, str] = dict(self._rows("SELECT key, spec FROM digests"))
         found: dict[str, dict[str, Any]] = {}
         for key, spec in self._rows("SELECT key, spec FROM kept"):
-            self._require(key not in known or known[key] == _digest((key, spec)), key)
+            self._require(key not in known or known[key] == digest((key, spec)), key)
             with self._readable(key):
                 found[key] = json.loads(spec)
         return found
@@ -190,35 +185,40 @@ class Database:
         require(bool(found), f"No finished run in {self.path} has the key {key!r}.")
         known = self._rows("SELECT kept FROM digests WHERE key = ?", key)
         self._require(
-            not known or known[0][0] == _digest(*self._rows("SELECT * FROM kept WHERE key = ?", key)), key
+            not known or known[0][0] == digest(*self._rows("SELECT * FROM kept WHERE key = ?", key)), key
         )
         spec, history, looks, blob, kind, selected, means, said, labels, labels_kind = found[0]
         with self._readable(key):
-            evaluations = _unpacked(looks)
+            evaluations = unpacked(looks)
             return Kept(
                 json.loads(spec),
-                _unpacked(history),
+                unpacked(history),
                 evaluations,
-                np.frombuffer(_inflated(blob), kind).reshape(len(evaluations), -1),
-                np.frombuffer(_inflated(means), np.float32).reshape(len(evaluations), -1),
+                np.frombuffer(inflated(blob), kind).reshape(len(evaluations), -1),
+                np.frombuffer(inflated(means), np.float32).reshape(len(evaluations), -1),
                 json.loads(selected),
                 json.loads(said),
-                np.frombuffer(_inflated(labels), labels_kind),
+                np.frombuffer(inflated(labels), labels_kind),
             )
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._named():
             return self._connection.execute(query, values).fetchall()
 
-    def _check_figures(self) -> None:
+    def _ordered(self, columns: str, table: str, wanted: str | None) -> list[tuple[Any, ...]]:
+        """Rows of a table in the order in which they lie there; `wanted` is a JSON list of keys, or all."""
+        where, values = (
+            ("", ()) if wanted is None else ("WHERE key IN (SELECT value FROM json_each(?))", (wanted,))
+        )
+        return self._rows(f"SELECT {columns} FROM {table} {where} ORDER BY 1, 2", *values)
+
+    def _check_figures(self, runs: list[Any], scores: list[Any], known: dict[str, str]) -> None:
         """Every run is as it was written, and none is missing."""
-        known: dict[str, str] = dict(self._rows("SELECT key, figures FROM digests"))
-        scores: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-        for row in self._rows("SELECT * FROM scores ORDER BY key, rule") if known else ():
-            scores[row[0]].append(row)
-        for row in self._rows("SELECT * FROM runs") if known else ():
-            expected = known.pop(row[0], None)
-            self._require(expected is None or expected == _digest(row, *scores[row[0]]), row[0])
+        of = {key: tuple(rows) for key, rows in groupby(scores, itemgetter(0))} if known else {}
+        for row in runs if known else ():
+            key = row[0]
+            if known.pop(key, "") not in ("", digest(row, *of.get(key, ()))):
+                self._require(False, key)
         self._require(not known, next(iter(known), ""))
 
     def _require(self, right: bool, key: str) -> None:
@@ -305,33 +305,3 @@ class Database:
                 f"{self.path} can't be used ({said}), what it held stays: mend that and run the same command "
                 "again, or choose another --out."
             ) from error
-
-
-def _kept(outcome: Outcome) -> tuple[Any, ...]:
-    tables = [zlib.compress(t.to_csv(index=False).encode()) for t in (outcome.history, outcome.evaluations)]
-    means = zlib.compress(outcome.probabilities.astype(np.float32).tobytes())
-    said = json.dumps(outcome.said, default=str)
-    return *tables, *_packed(outcome.predictions), json.dumps(outcome.selected), means, said
-
-
-def _unpacked(table: bytes) -> pd.DataFrame:
-    return pd.read_csv(io.BytesIO(_inflated(table)), float_precision="round_trip")
-
-
-def _inflated(packed: bytes) -> bytes:
-    """What was compressed, if it is whole and fits into memory."""
-    machine = zlib.decompressobj()
-    content = machine.decompress(packed, (memory() or 1 << 32) // 4)
-    if not machine.eof:
-        raise ValueError("it is cut short, or too large")
-    return content
-
-
-def _digest(*rows: tuple[Any, ...]) -> str:
-    return hashlib.blake2b(repr(rows).encode(errors="surrogateescape"), digest_size=8).hexdigest()
-
-
-def _packed(classes: np.ndarray) -> tuple[bytes, str]:
-    """Class numbers in as few bytes as they need, and their type."""
-    kind = "uint8" if classes.max() < 256 else "uint16"
-    return zlib.compress(classes.astype(kind).tobytes()), kind

@@ -94,7 +94,13 @@ def _neighbours(data: str, opened: OpenedArrays, spec: Spec) -> tuple[Neighbours
 def opened_job(job: Job) -> tuple[Spec, Opened]:
     """What a job asks of the engine, and its samples."""
     pair = job.pair
-    spec = Spec(method=job.method, options=job.options, seed=job.seed, threads=THREADS)
+    spec = Spec(
+        method=job.method,
+        options=job.options,
+        seed=job.seed,
+        threads=THREADS,
+        evaluate_every=job.evaluate_every,
+    )
     if job.images is not None:
         seen = {name: getattr(job.images.spec, name) for name in (*FIELDS, "ten_crop")}
         return dataclasses.replace(spec, workers=1, **seen), open_pair(job.images, pair)

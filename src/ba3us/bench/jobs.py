@@ -18,6 +18,7 @@ from ba3us.bench.domains import Dataset, Pair, digest_of
 from ba3us.bench.images import Sight
 from ba3us.bench.protocol import Protocol
 from ba3us.errors import did_you_mean, require
+from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.base import MethodOptions
 from ba3us.methods.published import TASKS
 from ba3us.methods.registry import Entry
@@ -26,9 +27,12 @@ from ba3us.nn import Network
 THREADS = 1  # of a run; sums depend on it in the last bit
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Job:
-    """One run. `label` is its row in tables; `settings` says whose its options are."""
+    """One run. `label` is its row in tables; `settings` says whose its options are.
+
+    `evaluate_every`: look at the target also every so many updates, not only where the method asks for it.
+    """
 
     label: str
     protocol: str
@@ -41,6 +45,7 @@ class Job:
     data: str
     pair: Pair
     images: Sight | None = None
+    evaluate_every: int | None = None
     key: str = ""
 
     @property
@@ -49,7 +54,8 @@ class Job:
         versions = {"ba3us": __version__, "torch": torch.__version__, "numpy": np.__version__}
         named = {name: getattr(self, name) for name in ("method", "options", "seed", "data")}
         seen = {} if self.images is None else {"images": self.images.described}
-        return {**named, **seen, "threads": THREADS, "versions": versions}
+        looks = {} if self.evaluate_every is None else {"evaluate_every": self.evaluate_every}
+        return {**named, **seen, **looks, "threads": THREADS, "versions": versions}
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,7 @@ def jobs(
     seeds: int,
     given: dict[str, Any],
     images: Sight | None = None,
+    evaluate_every: int | None = None,
 ) -> list[Job]:
     """All combinations; an option that a method does not have is left out for it; ``etn.steps`` is ETN's."""
     require(seeds >= 1, f"The number of seeds is {seeds}: it must be at least 1.")
@@ -126,17 +133,18 @@ def jobs(
                 seen = images.with_views(published and _from_views(entry, config))
             for seed in range(seeds):
                 job = Job(
-                    system.label,
-                    protocol.name,
-                    data.task,
-                    data.variant,
-                    entry.name,
-                    seed,
-                    dataclasses.asdict(config),
-                    settings,
-                    data.digest,
-                    data.pair,
-                    seen,
+                    label=system.label,
+                    protocol=protocol.name,
+                    task=data.task,
+                    variant=data.variant,
+                    method=entry.name,
+                    seed=seed,
+                    options=dataclasses.asdict(config),
+                    settings=settings,
+                    data=data.digest,
+                    pair=data.pair,
+                    images=seen,
+                    evaluate_every=None if entry.name == AUTO else evaluate_every,
                 )
                 made.append(dataclasses.replace(job, key=digest_of(json.dumps(job.spec, sort_keys=True))))
     return sorted(made, key=lambda job: job.seed)  # stable: a first look at all tasks comes early
@@ -197,4 +205,6 @@ def _check_classifier(config: MethodOptions, data: Dataset) -> None:
 
 
 def _known(entry: Entry) -> set[str]:
-    return {f.name for f in fields(entry.method.Options)}
+    """The options that a method makes use of."""
+    kind = entry.method.Options
+    return {f.name for f in fields(kind)} - {*kind.unused}

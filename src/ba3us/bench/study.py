@@ -53,11 +53,13 @@ def prepare(
     images: dict[str, Any] | None = None,
     anyway: bool = False,
     first: Sequence[int] = (),
+    evaluate_every: int | None = None,
 ) -> Study:
     """Read a protocol, check its data, and list the runs; lists of names are comma-separated.
 
     `images` are fields of a spec, for domains of images; `anyway` leaves out to count samples. `first`: in
     place of the protocol's targets, those with the first so many classes, as far as there are so many.
+    `evaluate_every`: look at the target also every so many updates.
     """
     protocol = narrowed(read_protocol(named), tasks, variants, selection)
     protocol = dataclasses.replace(protocol, expected={}) if anyway else protocol
@@ -76,9 +78,11 @@ def prepare(
     datasets = [
         dataset(protocol, domains, task, subset) for task in protocol.tasks for subset in protocol.targets
     ]
-    todo = jobs(protocol, datasets, systems, seeds or protocol.seeds, options or {}, seen)
+    todo = jobs(protocol, datasets, systems, seeds or protocol.seeds, options or {}, seen, evaluate_every)
     notes = _notes(protocol, [s.method for s in systems], {d.backbone for d in domains.values()}, seen)
     notes += ["Samples were not counted."] if anyway else []
+    if evaluate_every is not None:
+        notes.append(f"The target was also looked at every {evaluate_every} updates.")
     folder = root or protocol.folder
     stand_ins = (place / STAND_IN for place in (folder, folder.resolve().parent))
     notes += [file.read_text(encoding="utf-8").strip() for file in stand_ins if file.is_file()]
@@ -140,7 +144,8 @@ def run(
             print(f"Stopped with {left} runs to go: the same command goes on from {out}.", file=sys.stderr)
             raise
         asked = pd.DataFrame([{name: getattr(job, name) for name in _NAMED} for job in study.jobs])
-        return asked.merge(database.table().drop(columns=[*_NAMED[1:]]), on="key", how="left")
+        found = database.table(job.key for job in study.jobs)
+        return asked.merge(found.drop(columns=[*_NAMED[1:]]), on="key", how="left")
 
 
 def _record(database: Database, ended: Ended, labels: dict[str, Any], total: int, show: bool) -> None:

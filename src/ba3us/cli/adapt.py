@@ -81,6 +81,9 @@ def adapt(
     protocol: Annotated[str | None, _option(_TRAINING, "Settings published for a dataset: office31, …")] = None,
     task: Annotated[str | None, _option(_TRAINING, "One of the protocol's tasks, such as 'A->W'.")] = None,
     selection: Annotated[str | None, _option(_TRAINING, "Which checkpoint is kept (default: entropy).")] = None,
+    evaluate_every: Annotated[
+        int | None, _option(_TRAINING, "Look at the target also every so many updates (at every refresh).")
+    ] = None,
     scale: Annotated[
         bool | None, _option(_DATA, "Scale columns by the source's (default: if they are far from unit scale).")
     ] = None,

@@ -28,6 +28,10 @@ Engine = Annotated[str, typer.Option(help="local: processes here; ray: the machi
 Address = Annotated[str, typer.Option(help="Of the Ray cluster's head; auto: the one this machine is in.")]
 Workers = Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)]
 Steps = Annotated[int | None, typer.Option(help="Updates of every run.")]
+EvaluateEvery = Annotated[
+    int | None,
+    typer.Option(help="Look at the target also every so many updates (at every refresh): finer curves.", min=1),
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="name=value for the methods, or method.name=value for one.")
 ]
@@ -73,6 +77,7 @@ def bench(
     variants: Annotated[str | None, typer.Option(help="Only these targets, comma-separated.")] = None,
     steps: Steps = None,
     settings: Settings = None,
+    evaluate_every: EvaluateEvery = None,
     selection: Annotated[
         str | None, typer.Option(help="Rules that choose a checkpoint; the first leads.")
     ] = None,
@@ -139,6 +144,7 @@ def bench(
         selection=selection,
         images=seen,
         anyway=anyway,
+        evaluate_every=evaluate_every,
     )
     rows = benches.run(study, out, workers, retry_failed, not json, address=chosen_address(engine, address))
     ordered = benches.ranked(rows, study.protocol.selection[0]) if sort else rows

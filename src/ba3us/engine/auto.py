@@ -67,6 +67,10 @@ def train_auto(
         spec.selection == "entropy",
         f"The selection {spec.selection!r} is for named systems: leave it out, or name a --method as well.",
     )
+    require(
+        spec.evaluate_every is None,
+        f"evaluate_every {spec.evaluate_every} is for named systems: leave it out, or name a --method as well.",
+    )
     kept = None if state is None else files.members_folder(state)
     total = 2 + (len(FAST) if config.preset == "fast" else len(ROBUST + SHARPENING))
     pile = Pile.of(spec, opened, show)

@@ -61,6 +61,9 @@ class Spec:
     selection : str or callable
         Which checkpoint is kept: a rule of :mod:`ba3us.training.rules`, ``neighbours``, or a function of the
         target's outputs.
+    evaluate_every : int
+        Look at the target also every so many updates of a named method, for a finer curve and more checkpoints
+        to choose from; else only where the method refreshes.
     scale : bool
         Scale features by the source's columns, within the model. None: where they are far from unit scale.
     backbone, weights : str
@@ -101,6 +104,7 @@ class Spec:
     protocol: str | None = None
     task: str | None = None
     selection: str | Callable[..., float] = "entropy"
+    evaluate_every: int | None = None
     scale: bool | None = None
     backbone: str | None = None
     weights: str | None = None
@@ -125,6 +129,7 @@ class Spec:
         for name, kind in get_type_hints(type(self)).items():
             _check_type(name, getattr(self, name), kind)
         least = {"seed": 0, "threads": 1, "views": 0, "size": 8, "workers": 1, "cache_gb": 0}
+        least |= {"evaluate_every": 1}
         for name, lowest in least.items():
             value = getattr(self, name)
             require(value is None or value >= lowest, f"{name} is {value}: it must be {lowest} or more.")

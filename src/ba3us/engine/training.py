@@ -73,6 +73,7 @@ def train_one(
     execution = Execution(
         seed=spec.seed,
         threads=spec.threads,
+        evaluate_every=spec.evaluate_every,
         accelerator=spec.device,
         devices=spec.devices if team.size == 1 else None,  # else they have been started
         nodes=spec.nodes if team.size == 1 else None,

@@ -48,6 +48,7 @@ class Order:
     methods: str | None = None
     seeds: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    evaluate_every: int | None = None
     images: dict[str, Any] = field(default_factory=dict)
     workers: int = 0
     address: str | None = None
@@ -138,6 +139,7 @@ def _study(part: Part, order: Order) -> bench.Study:
         images=order.images,
         anyway=order.anyway,
         first=part.target_classes,
+        evaluate_every=order.evaluate_every,
     )
     noted = [f"{row.printed}: {row.note}." for row in part.rows if row.note]
     return dataclasses.replace(study, notes=study.notes + noted)
