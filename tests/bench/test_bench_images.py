@@ -64,6 +64,15 @@ def prepared(photos: Path, weights: Path, text: str = PROTOCOL, methods: str = "
     return bench.prepare(photos / "toy.yaml", **given)
 
 
+def test_of_features_and_images_in_one_folder_the_ones_that_are_meant_are_taken(photos, weights):
+    both = PROTOCOL.replace("P: one,", "P: [one.npz, one],").replace("Q: two.txt", "Q: [two.npz, two.txt]")
+    for name in ("one.npz", "two.npz"):
+        rows = np.eye(3, dtype=np.float32)
+        np.savez(photos / name, features=rows, labels=np.arange(3), class_names=np.array(NAMES))
+    assert prepared(photos, weights, both).jobs[0].images is not None
+    assert bench.prepare(photos / "toy.yaml", methods="source-only", options=FAST).jobs[0].images is None
+
+
 @pytest.mark.parametrize("train", ["head", "tail", "all"])
 def test_images_are_trained_on_at_every_depth(photos, weights, train):
     seen = {"train": train, "views": None if train == "all" else 1, "device": "cpu"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import shutil
+import subprocess
 from itertools import chain
 
 import numpy as np
@@ -132,6 +134,38 @@ def test_every_format_holds_the_figures():
     assert "<b>75.00 ± 5.00</b>" in WRITERS["html"](made) and "Title_1 &amp; more" in WRITERS["html"](made)
     lines = list(csv.reader(WRITERS["csv"](made).splitlines()))
     assert ["ba3us+cdan", "60.0 ± 10.0", "90.0 ± 0.0", "75.00 ± 5.00"] in lines
+
+
+def test_a_wide_table_of_the_paper_fits_a_page_of_latex(tmp_path):
+    if shutil.which("kpsewhich") is None or not found_by_latex("booktabs.sty"):
+        pytest.skip("needs pdflatex with booktabs")
+    tasks = [f"{a}->{b}" for a in ("Ar", "Cl", "Pr", "Rw") for b in ("Ar", "Cl", "Pr", "Rw") if a != b]
+    systems = [rows_of("ba3us", {(t, s): 0.5 + 0.1 * s for t in tasks for s in (0, 1)}, label="BA3US_ξ #1")]
+    systems += [rows_of("dann", {(t, s): 0.4 for t in tasks for s in (0, 1)})]
+    made = tables(
+        pd.DataFrame(list(chain(*systems))), "A & B → 50 %", ["entropy"], "office-home", ["κ_1 ~ 2^3"]
+    )
+    (tmp_path / "table.tex").write_text(WRITERS["latex"](made), encoding="utf-8")
+    page = (
+        "\\documentclass{article}\\usepackage{booktabs,graphicx}\\begin{document}\\input{table}\\end{document}"
+    )
+    (tmp_path / "page.tex").write_text(page, encoding="utf-8")
+    call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    said = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout[-2000:]
+    assert "Overfull \\hbox" not in said.stdout and "Missing character" not in said.stdout
+
+
+def found_by_latex(file: str) -> bool:
+    return subprocess.run(["kpsewhich", file], capture_output=True, check=False).returncode == 0
+
+
+def test_the_paper_is_called_by_its_name_where_people_read():
+    rows = pd.DataFrame([*PLAIN, *rows_of("ba3us", dict.fromkeys(UNITS, 0.7), label="BA3US")])
+    made = tables(rows, "T", ["entropy"])
+    for form in ("terminal", "markdown", "html"):
+        assert "BA³US" in WRITERS[form](made) and "BA3US |" not in WRITERS[form](made)
+    assert "BA$^3$US & " in WRITERS["latex"](made) and "BA3US," in WRITERS["csv"](made)
 
 
 def test_formats_go_by_name(tmp_path):

@@ -79,8 +79,11 @@ class Dataset:
     digest: str
 
 
-def inspect(protocol: Protocol, root: Path | None) -> tuple[dict[str, Domain], list[str]]:
-    """The domains that the protocol's tasks need, and what is wrong with them, a sentence each."""
+def inspect(protocol: Protocol, root: Path | None, images: bool = False) -> tuple[dict[str, Domain], list[str]]:
+    """The domains that the protocol's tasks need, and what is wrong with them, a sentence each.
+
+    Where a folder has features and images of a domain, `images` says to take those; else the first counts.
+    """
     folder = protocol.folder if root is None else root
     require(folder.is_dir(), f"The folder {folder} is not there: give the one with the data (--root).")
     inside = folder / (protocol.published or protocol.name)  # one root may hold several datasets
@@ -88,7 +91,7 @@ def inspect(protocol: Protocol, root: Path | None) -> tuple[dict[str, Domain], l
     found, wrong = {}, []
     for name in dict.fromkeys(name for task in protocol.tasks for name in (task.source, task.target)):
         try:
-            found[name] = _open(protocol, name, folder)
+            found[name] = _open(protocol, name, folder, images)
         except UserError as error:
             wrong.append(str(error))
     made = {d.backbone: d.name for d in found.values() if d.backbone is not None}
@@ -143,14 +146,16 @@ def digest_of(*parts: str | bytes | np.ndarray) -> str:
     return sketch.hexdigest()
 
 
-def _open(protocol: Protocol, name: str, folder: Path) -> Domain:
+def _open(protocol: Protocol, name: str, folder: Path, images: bool) -> Domain:
     places = protocol.domains[name]
-    path = next((there for place in places if (there := _place(place, folder)).exists()), None)
-    if path is None:
+    there = [here for place in places if (here := _place(place, folder)).exists()]
+    wanted = [here for here in there if images and here.suffix != FEATURES]
+    if not there:
         raise UserError(
             f"Domain {name!r} of {protocol.name} is not in {folder} (looked for {', '.join(places)}): "
             f"give the folder with the data (--root)."
         )
+    path = (wanted or there)[0]
     if path.suffix == FEATURES:
         found = read_features(path)
         labels, class_names, backbone = found.labels, found.class_names, found.backbone

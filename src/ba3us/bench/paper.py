@@ -10,6 +10,11 @@ import pandas as pd
 AVERAGE = "Avg"
 
 
+def superscripted(label: str) -> str:
+    """A label with the superscript that commands and tables of numbers do without."""
+    return label.replace("BA3US", "BA³US")
+
+
 @cache
 def results() -> pd.DataFrame:
     """Accuracies (%) of tables 1–6: table, protocol, method (our name), printed name, task, accuracy, std."""

@@ -65,7 +65,7 @@ def prepare(
     protocol = dataclasses.replace(protocol, expected={}) if anyway else protocol
     for rule in protocol.selection:
         require(rule in RULES, f"Unknown selection rule {rule!r}: {did_you_mean(rule, RULES)}")
-    domains, wrong = inspect(protocol, root)
+    domains, wrong = inspect(protocol, root, bool(images))
     rest = f"{len(wrong) - 1} more; ba3us bench {protocol.name} --check lists them"
     more = f" ({rest})" if len(wrong) > 1 else ""
     require(not wrong, f"{wrong[0] if wrong else ''}{more}")

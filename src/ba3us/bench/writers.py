@@ -6,6 +6,7 @@ import csv
 import html
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.box import SIMPLE
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from ba3us.bench.paper import superscripted
 from ba3us.bench.tables import Cell, Table
 from ba3us.errors import UserError, require
 
@@ -28,6 +30,8 @@ _LATEX = {
 }
 _LATEX |= {c: f"\\{c}" for c in "&%$#_{}"} | {">": "$>$", "<": "$<$", "\\": r"\textbackslash{}"}
 _LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= dict(zip("αβξλρκ", (rf"$\{name}$" for name in ("alpha", "beta", "xi", "lambda", "rho", "kappa"))))
+_FITTED = r"\resizebox{\ifdim\width>\linewidth \linewidth\else \width\fi}{!}{"  # only ever smaller
 
 
 def terminal(tables: Sequence[Table]) -> str:
@@ -36,12 +40,12 @@ def terminal(tables: Sequence[Table]) -> str:
     if not console.is_terminal:
         console.width = 160
     with console.capture() as captured:
-        for table in tables:
+        for table in _for_people(tables):
             shown = RichTable(box=SIMPLE, title=Text(table.title), caption=Text("\n".join(table.notes)))
             for column in table.columns:
                 shown.add_column(column, overflow="fold")
             for row in table.rows:
-                shown.add_row(*(Text(_near(cell), style=_STYLES[cell.mark]) for cell in row))
+                shown.add_row(*(Text(cell.text, style=_STYLES[cell.mark]) for cell in row))
             console.print(shown)
     return captured.get()
 
@@ -50,10 +54,10 @@ def markdown(tables: Sequence[Table]) -> str:
     """With a heading each; best in bold, second best underlined."""
     marks = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
     parts = []
-    for table in tables:
+    for table in _for_people(tables):
         lines = [table.columns, ["---"] * len(table.columns)]
         lines += [
-            [marks[cell.mark].format(_near(cell).replace("|", r"\|")) for cell in row] for row in table.rows
+            [marks[cell.mark].format(cell.text.replace("|", r"\|")) for cell in row] for row in table.rows
         ]
         rows = ["| " + " | ".join(line) + " |" for line in lines]
         parts.append("\n".join([f"## {table.title}", "", *rows, *(f"\n{note}" for note in table.notes)]))
@@ -61,18 +65,19 @@ def markdown(tables: Sequence[Table]) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Floats with rules of the package booktabs."""
+    """Floats with booktabs' rules, made smaller where they don't fit the line (graphicx); notes below."""
     marks = {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}", "": "{}"}
-    parts = []
-    for table in tables:
+    parts = ["% \\usepackage{booktabs,graphicx}\n"]
+    for table in _for_people(tables):
         head = " & ".join(map(_tex, table.columns))
-        rows = [" & ".join(marks[cell.mark].format(_tex(_near(cell))) for cell in row) for row in table.rows]
+        rows = [" & ".join(marks[cell.mark].format(_tex(cell.text)) for cell in row) for row in table.rows]
         body = "".join(rf"{row} \\" + "\n" for row in rows)
-        caption = _tex(". ".join([table.title, *table.notes]))
         places = "l" + "r" * (len(table.columns) - 1)
+        notes = "".join(f"{_tex(note)}\n" for note in table.notes)
         parts.append(
-            f"\\begin{{table}}\n\\caption{{{caption}}}\n\\begin{{tabular}}{{{places}}}\n"
-            f"\\toprule\n{head} \\\\\n\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
+            f"\\begin{{table}}\n\\centering\n\\caption{{{_tex(table.title)}}}\n{_FITTED}%\n"
+            f"\\begin{{tabular}}{{{places}}}\n\\toprule\n{head} \\\\\n\\midrule\n{body}\\bottomrule\n"
+            f"\\end{{tabular}}}}\n\\par\\smallskip\\raggedright\\footnotesize\n{notes}\\end{{table}}\n"
         )
     return "\n".join(parts)
 
@@ -92,9 +97,9 @@ def web(tables: Sequence[Table]) -> str:
     """A page that needs nothing else."""
     marks = {"best": "<b>{}</b>", "second": "<u>{}</u>", "": "{}"}
     parts = []
-    for table in tables:
+    for table in _for_people(tables):
         head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
-        cells = [[f"<td>{marks[c.mark].format(html.escape(_near(c)))}</td>" for c in row] for row in table.rows]
+        cells = [[f"<td>{marks[c.mark].format(html.escape(c.text))}</td>" for c in row] for row in table.rows]
         body = "".join(f"<tr>{''.join(row)}</tr>\n" for row in cells)
         notes = "".join(f"<p>{html.escape(note)}</p>\n" for note in table.notes)
         parts.append(f"<h2>{html.escape(table.title)}</h2>\n<table>\n<tr>{head}</tr>\n{body}</table>\n{notes}")
@@ -123,9 +128,21 @@ def chosen_format(given: str | None, file: Path | None) -> str:
     return _SUFFIXES[file.suffix]
 
 
-def _near(cell: Cell) -> str:
-    return f"{cell.text} ≈" if cell.near else cell.text
+def _for_people(tables: Sequence[Table]) -> list[Table]:
+    """The same with names as they are printed, and ≈ in the cells that have it."""
+
+    def read(cell: Cell) -> Cell:
+        return replace(cell, text=superscripted(cell.text) + (" ≈" if cell.near else ""))
+
+    return [
+        replace(
+            table,
+            rows=[[read(cell) for cell in row] for row in table.rows],
+            notes=[superscripted(note) for note in table.notes],
+        )
+        for table in tables
+    ]
 
 
 def _tex(text: str) -> str:
-    return "".join(_LATEX.get(char, char) for char in text)
+    return "".join(_LATEX.get(char, char) for char in text.replace("->", "→"))

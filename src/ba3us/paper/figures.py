@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from ba3us.bench.paper import superscripted
 from ba3us.engine.again import evenly
 from ba3us.errors import optional_import, require
 from ba3us.paper import style
@@ -38,7 +39,7 @@ def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
                 by_count.mean().index + apart * (i - (len(looks) - 1) / 2),
                 by_count.mean(),
                 yerr=[by_count.std(ddof=0), np.minimum(by_count.std(ddof=0), 100 - by_count.mean())],
-                label=method,
+                label=_shown(method),
                 capsize=1.8,
                 elinewidth=0.7,
                 markeredgecolor="white",
@@ -85,7 +86,7 @@ def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[st
             axes.text(
                 1.005, 1 / len(names), "1/C", transform=axes.get_yaxis_transform(), va="center", fontsize=6
             )
-            axes.set_title(_arrow(title), loc="left")
+            axes.set_title(_shown(title), loc="left")
             axes.set_ylabel("weight $m$")
             axes.tick_params(axis="x", length=0)
             axes.margins(x=0.01)
@@ -106,7 +107,7 @@ def convergence(curves: pd.DataFrame, out: Path) -> list[Path]:
     _columns(curves, "task", "method", "seed", "updates", "accuracy", "selected")
     lines = optional_import("matplotlib.lines", "paper")
     tasks, looks = list(dict.fromkeys(curves["task"])), style.looks(curves["method"])
-    width, columns = (style.COLUMN, 2) if len(tasks) == 1 else (style.TEXT, len(looks) + 1)
+    width = style.COLUMN if len(tasks) == 1 else style.TEXT
     open_mark = {"markerfacecolor": "white", "markersize": 4.2, "markeredgewidth": 1.0}
     with style.canvas(width, 2.6) as figure:
         panels = figure.subplots(1, len(tasks), squeeze=False)[0]
@@ -120,13 +121,15 @@ def convergence(curves: pd.DataFrame, out: Path) -> list[Path]:
                 )
                 axes.plot(mean.index, mean, color=look.color, linestyle=look.linestyle)
                 axes.plot(at["updates"], at["accuracy"], look.marker, color=look.color, **open_mark)
-            axes.set_title(_arrow(task), loc="left")
-            axes.set_xlabel("updates")
+            axes.set_title(_shown(task), loc="left")
+            axes.set_xlabel("updates (marks: chosen without labels)")
             axes.grid(axis="y")
         panels[0].set_ylabel("accuracy (%)")
-        keys = [lines.Line2D([], [], label=name, **look._asdict(), **open_mark) for name, look in looks.items()]
-        note = lines.Line2D([], [], linestyle="", label="(marks: chosen without labels)")
-        style.legend_above(figure, panels[0], [*keys, note], columns)
+        keys = [
+            lines.Line2D([], [], label=_shown(name), **look._asdict(), **open_mark)
+            for name, look in looks.items()
+        ]
+        style.legend_above(figure, panels[0], keys)
         return style.save(figure, out, curves)
 
 
@@ -155,9 +158,9 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(True)
             if row == 0:
-                axes.set_title(grid[1][column])
+                axes.set_title(_shown(grid[1][column]))
             if column == 0:
-                axes.set_ylabel(_arrow(grid[0][row]))
+                axes.set_ylabel(_shown(grid[0][row]))
         colour = {"source": style.SOURCE, "target": style.TARGET} if by == "domain" else {}
         marks = [
             lines.Line2D([], [], linestyle="", marker=m, color=colour.get(d, style.INK), label=d)
@@ -214,8 +217,9 @@ def _point_colours(points: pd.DataFrame, by: str) -> pd.Series:
     return points["label"].map(dict(zip(present, palette))).fillna("#D8D8D8")
 
 
-def _arrow(task: str) -> str:
-    return task.replace("->", " → ")
+def _shown(name: str) -> str:
+    """A task or a system as people write it."""
+    return superscripted(name.replace("->", " → "))
 
 
 def _columns(table: pd.DataFrame, *wanted: str) -> None:
