@@ -61,7 +61,7 @@ def test_tables_of_two_datasets_with_the_papers_numbers(order):
     few = changed(order, methods="source-only,pada,sspda,BA3US", tasks="D->W,I->C,C->I")
     assert names(produce("table2", few)) == ["table2.csv", "table2.md", "table2.tex"]
     text = (order.out / "table2.md").read_text()
-    assert "| ResNet-50 |" in text and "| BA3US, paper |" in text and "SSPDA" in text
+    assert "| ResNet-50 |" in text and "| BA³US, paper |" in text and "SSPDA" in text
     assert "failed runs" not in text and "Samples were not counted." in text
     with Database(order.database) as database:
         runs = database.table()
@@ -79,7 +79,7 @@ def test_vgg_and_closed_set_and_sweep(order):
     produce("table6", changed(order, tasks="D->W"))
     text = (order.out / "table6.md").read_text()
     assert (
-        "BA3US (beta=10.0)" in text and ", paper |" not in text
+        "BA³US (beta=10.0)" in text and ", paper |" not in text
     )  # one of six tasks: no average to compare with
     with Database(order.database) as database:
         runs = database.table()
