@@ -25,7 +25,9 @@ import torch
 from safetensors.torch import save_file
 from tables import markdown  # beside this file
 
+from ba3us import __version__
 from ba3us.bench.database import Database
+from ba3us.bench.study import commit
 from ba3us.paper import layout
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
@@ -75,12 +77,24 @@ def runs(database: Path) -> pd.DataFrame:
         return opened.table()
 
 
+def held(database: Path) -> pd.DataFrame:
+    """The runs of a database by protocol: systems × tasks × targets × seeds, and how many came to nothing."""
+    rows = []
+    for protocol, of in runs(database).groupby("protocol"):
+        counts = {name: of[name].nunique() for name in ("label", "task", "variant", "seed")}
+        failed = int((of["outcome"] != "ok").sum())
+        rows.append({"protocol": protocol, **counts, "runs": len(of), "failed": failed})
+    names = {"label": "systems", "task": "tasks", "variant": "targets", "seed": "seeds"}
+    return pd.DataFrame(rows).rename(columns=names)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="tables and figures, comma-separated")
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--seeds", type=int, help="in place of the three of the protocols")
+    parser.add_argument("--page", type=Path, help="write what came of it here")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     prepare(asked.folder)
@@ -96,13 +110,23 @@ def main() -> None:
         row = {
             "command": f"`{shlex.join(words)}`",
             "exit code": done.returncode,
-            "runs": len(new),
+            "new runs": len(new),
             "failed": wrong,
             "minutes": f"{(time.time() - start) / 60:.1f}",
         }
         rows.append(row)
         print(row, flush=True)
-    print(markdown(pd.DataFrame(rows)))
+    text = (
+        "# Rehearsal of the paper's commands\n\n"
+        f"    {shlex.join(['python', 'benchmarks/rehearse.py', *sys.argv[1:]])}\n\n"
+        f"ba3us {__version__}, commit {commit()}, torch {torch.__version__}. Generated images, {asked.steps} "
+        "updates a run: that each command runs from end to end is all that is measured here. Runs that the "
+        "database had already, of another command or of an earlier call, are not run again.\n\n"
+        f"{markdown(pd.DataFrame(rows))}\n\nWhat the database holds:\n\n{markdown(held(database))}\n"
+    )
+    print(text)
+    if asked.page:
+        asked.page.write_text(text, encoding="utf-8")
     sys.exit(failed)
 
 
