@@ -54,6 +54,16 @@ def test_means_spreads_and_averages():
     assert "× source-only" not in overview.columns and "below" not in overview.columns
 
 
+@pytest.mark.parametrize("seeds", [1, 5, 6])
+def test_it_is_said_when_too_few_runs_can_tell_nothing_apart(seeds):
+    better = rows_of("dann", {("x", seed): 0.9 + 0.01 * seed for seed in range(seeds)})
+    plain = rows_of("source-only", {("x", seed): 0.1 for seed in range(seeds)})
+    for table in tables(pd.DataFrame([*better, *plain]), "T", ["entropy"]):
+        said = [note for note in table.notes if "it tells nothing apart" in note]
+        assert len(said) == (seeds < 6) and all(f"With {seeds} pair" in note for note in said)
+    assert table.rows[1][-1].near == (seeds < 6)  # of all that is worse, the plainest case
+
+
 def test_targets_of_a_task_are_averaged_and_paired_one_by_one():
     parts = [rows_of("dann", {("x", 0): v}, variant=f"draw {i}") for i, v in enumerate((0.5, 0.7))]
     better = [rows_of("pada", {("x", 0): 0.9}, variant=f"draw {i}") for i in range(2)]

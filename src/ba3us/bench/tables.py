@@ -16,10 +16,7 @@ from ba3us.selection import LAST, ORACLE
 BASELINE = "source-only"
 LEVEL = 0.05  # a difference to the best with a larger p is called noise
 _UNIT = ["task", "variant", "seed"]
-_MARKS = (
-    "Best bold, second best underlined. ≈: not told apart from the best average (Wilcoxon signed-rank test, "
-    f"two-sided, paired over tasks, targets and seeds, p ≥ {LEVEL})."
-)
+_LEAST = 6  # pairs, all of one sign, that the test needs to go below that level
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def _overview(
         "time of a run over its updates, median. below: runs with less accuracy than source-only on the same "
         "task and seed; absent: mean share of rows (%) given to classes that the target does not hold; lost: "
         f"runs with a present class recognised in less than a tenth of its rows; all three by {rule}.",
-        _MARKS,
+        _explained(fine),
     ]
     return Table(title, ["method", *columns], cells, how + said)
 
@@ -169,7 +166,7 @@ def _by_task(
         beside = _beside(theirs, name, tasks)
         if any(value is not None for value in beside):
             cells.append([Cell(f"{label}, paper"), *(Cell(_figure(v, 2)) for v in beside)])
-    how = [f"Mean ± standard deviation over seeds, by {rule}; Avg is the mean over tasks.", _MARKS]
+    how = [f"Mean ± standard deviation over seeds, by {rule}; Avg is the mean over tasks.", _explained(fine)]
     if theirs:
         how.append("paper: as printed in the BA³US paper (ECCV 2020), tables 1–6.")
     return Table(title, ["method", *columns], cells, how + said)
@@ -210,6 +207,16 @@ def _marks(values: pd.Series) -> list[str]:
     distinct = sorted({round(v, 9) for v in values.dropna()}, reverse=True)[:2]
     marks = dict(zip(distinct, ("best", "second")))
     return [marks.get(round(v, 9), "") if len(values) > 1 else "" for v in values]
+
+
+def _explained(fine: pd.DataFrame) -> str:
+    """What the marks mean."""
+    pairs = len(fine.drop_duplicates(_UNIT))
+    blind = f" With {pairs} pair{'s' * (pairs > 1)} it tells nothing apart: it needs {_LEAST} or more."
+    return (
+        "Best bold, second best underlined. ≈: not told apart from the best average (Wilcoxon signed-rank "
+        f"test, two-sided, paired over tasks, targets and seeds, p ≥ {LEVEL}).{blind if pairs < _LEAST else ''}"
+    )
 
 
 def _near(values: pd.Series, average: pd.Series) -> list[bool]:
