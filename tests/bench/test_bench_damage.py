@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pickle
 import sqlite3
 import zlib
 
 import numpy as np
+import pandas as pd
 import pytest
 from bench_toys import FAST, outcome, write_protocol
 
@@ -100,6 +102,22 @@ def test_databases_run_no_code(stored, tmp_path, column):
         with Database(path) as database, contextlib.suppress(UserError):
             database.kept(key)
     assert not (tmp_path / "gone off").exists()
+
+
+def test_points_that_are_not_as_they_were_written_are_noticed(tmp_path):
+    study = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=1, options=FAST)
+    job, labels, path = study.jobs[0], study.datasets[0].labels, tmp_path / "b.sqlite"
+    points = pd.DataFrame({"x": [0.1, 1 / 3], "y": [2.0, 3.0], "domain": ["source", "target"], "row": [0, 4]})
+    made = dataclasses.replace(outcome([labels.tolist()], [0.1]), points=points)
+    with Database(path) as database:
+        database.know("toy", study.datasets)
+        database.record(job, made, labels)
+        assert database.points(job.key).equals(points) and database.has(job.key, drawn=True)
+        with pytest.raises(UserError, match="has points"):
+            database.points("x")
+    change(path, ("UPDATE points SET content = ?", zlib.compress(b"x,y\n1,2\n")))
+    with Database(path) as database, pytest.raises(UserError, match="not as it was written"):
+        database.points(job.key)
 
 
 def test_a_blob_that_inflates_without_end_is_refused(stored, monkeypatch):

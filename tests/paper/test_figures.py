@@ -158,25 +158,3 @@ def test_looks_differ_in_grey_line_and_marker():
     for part in ("linestyle", "marker"):
         assert len({str(getattr(look, part)) for look in style.LOOKS}) == len(style.LOOKS)
     assert abs(lightness(style.SOURCE) - lightness(style.TARGET)) > 6
-
-
-def test_tsne_takes_at_most_its_share_of_each_domain_and_repeats(monkeypatch):
-    monkeypatch.setattr(figures, "MOST_POINTS", 40)
-    x = np.random.default_rng(0).normal(size=(60, 80))
-    x[:30] += 8
-    args = x, x[:10] + 0.1, np.arange(60), np.arange(10)
-    found = figures.joint_tsne(*args)
-    assert found["domain"].value_counts().to_dict() == {"source": 20, "target": 10}
-    assert found["label"].iloc[[0, 19]].tolist() == [0, 59]
-    pd.testing.assert_frame_equal(found, figures.joint_tsne(*args))
-
-
-def test_tsne_keeps_clusters_apart_and_needs_four_samples():
-    x = np.random.default_rng(0).normal(size=(40, 8))
-    x[:20] += 20
-    xy = figures.tsne(x)
-    centres = xy[:20].mean(0), xy[20:].mean(0)
-    near = [np.linalg.norm(xy - c, axis=1) for c in centres]
-    assert ((near[0] < near[1]) == (np.arange(40) < 20)).all()
-    with pytest.raises(UserError, match="needs at least 4"):
-        figures.tsne(x[:3])

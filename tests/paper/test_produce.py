@@ -104,6 +104,30 @@ def test_figures_from_kept_runs(order):
     assert names(produce("figure5", few)) == ["figure5.csv", "figure5.pdf", "figure5.png"]
     points = pd.read_csv(order.out / "figure5.csv")
     assert set(points["task"]) == {"A->D", "Ar->Cl"} and set(points["method"]) == {"Source only", "BA3US"}
+    source = points[(points["task"] == "A->D") & (points["method"] == "BA3US") & (points["domain"] == "source")]
+    assert source["label"].nunique() == 31 and (source["label"].diff().dropna() >= 0).all()  # by class folder
+
+
+def test_a_picture_of_samples_is_not_trained_for_twice(order, monkeypatch):
+    few = changed(order, methods="BA3US", tasks="A->D")
+    produce("figure4", few)
+    with Database(order.database) as database:
+        before = database.table()
+        assert database.outcomes() and not database.outcomes(drawn=True)
+    produce("figure5", few)  # the run of figure 4 has no points
+    with Database(order.database) as database:
+        assert database.table().equals(before)  # what was there stays as it was
+    first = (order.out / "figure5.csv").read_bytes()
+    monkeypatch.setattr(local, "run", lambda jobs, workers, work: iter([pytest.fail(j.label) for j in jobs]))
+    produce("figure5", few)
+    assert (order.out / "figure5.csv").read_bytes() == first
+
+
+def test_a_picture_without_one_of_its_runs_is_refused(order):
+    few = changed(order, methods="BA3US", tasks="A->D", options={**FAST, "learning_rate": 1e20})
+    with pytest.raises(UserError, match=r"BA3US on A->D failed \(.*\): leave it out"):
+        produce("figure5", few)
+    assert not order.out.exists()
 
 
 def test_numbers_of_classes_that_a_protocol_has_not_are_left_out(order, tmp_path):

@@ -20,7 +20,7 @@ import pandas as pd
 from ba3us.bench.domains import Dataset
 from ba3us.bench.execute import Outcome
 from ba3us.bench.jobs import Job
-from ba3us.bench.packing import by_rule, digest, inflated, packed, packed_outcome, unpacked
+from ba3us.bench.packing import by_rule, digest, inflated, packed, packed_outcome, packed_table, unpacked
 from ba3us.data.writing import UnwrittenError
 from ba3us.errors import UserError, require
 from ba3us.selection import scored
@@ -48,6 +48,9 @@ CREATE TABLE datasets (
 _DIGESTS = """
 CREATE TABLE IF NOT EXISTS digests (key TEXT PRIMARY KEY, figures TEXT, spec TEXT, kept TEXT) WITHOUT ROWID
 """
+_DRAWN = "WHERE (outcome = 'failed' OR key IN (SELECT key FROM points))"
+# both domains in the plane, of the few runs that were drawn, and a digest of that
+_POINTS = "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, content BLOB, digest TEXT)"
 
 
 @dataclass(frozen=True)
@@ -97,13 +100,21 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def outcomes(self) -> dict[str, str]:
-        """``ok`` or ``failed`` by key."""
-        return dict(self._rows("SELECT key, outcome FROM runs"))
+    def outcomes(self, drawn: bool = False) -> dict[str, str]:
+        """``ok`` or ``failed`` by key; `drawn`: of finished runs only those with points."""
+        return dict(self._rows(f"SELECT key, outcome FROM runs {_DRAWN if drawn else ''}"))
 
-    def has(self, key: str) -> bool:
-        """Whether there is a row of that key."""
-        return bool(self._rows("SELECT 1 FROM runs WHERE key = ?", key))
+    def has(self, key: str, drawn: bool = False) -> bool:
+        """Whether there is a row of that key; `drawn`: if it is of a finished run, with points."""
+        return bool(self._rows(f"SELECT 1 FROM runs {_DRAWN if drawn else 'WHERE 1'} AND key = ?", key))
+
+    def points(self, key: str) -> pd.DataFrame:
+        """What a run left to be drawn."""
+        found = self._rows("SELECT content, digest FROM points WHERE key = ?", key)
+        require(bool(found), f"No run in {self.path} with the key {key!r} has points.")
+        self._require(found[0][1] == digest((key, found[0][0])), key)
+        with self._readable(key):
+            return unpacked(found[0][0])
 
     def forget_failed(self, keys: Iterable[str]) -> None:
         """Take away the failed ones of these runs, so that they are run again."""
@@ -123,7 +134,7 @@ class Database:
             connection.executemany("INSERT OR IGNORE INTO datasets VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def record(self, job: Job, outcome: Outcome | Failure, labels: np.ndarray) -> None:
-        """Add a run with its scores; a failed one may be replaced, a finished one stays."""
+        """Add a run with its scores; a failed one may be replaced, a finished one stays but may get points."""
         named = (job.key, job.label, job.protocol, job.task, job.variant, job.method, job.seed, job.settings)
         rows: dict[str, list[tuple[Any, ...]]]
         if isinstance(outcome, Failure):
@@ -150,6 +161,9 @@ class Database:
                 kept = connection.execute("SELECT * FROM kept WHERE key = ?", (job.key,)).fetchone()
                 digests = (digest(*run, *scores), digest(kept[:2]), digest(kept))
                 connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?)", (job.key, *digests))
+            if isinstance(outcome, Outcome) and outcome.points is not None:
+                points = (job.key, packed_table(outcome.points))
+                connection.execute("INSERT OR IGNORE INTO points VALUES (?, ?, ?)", (*points, digest(points)))
 
     def table(self, keys: Iterable[str] | None = None) -> pd.DataFrame:
         """A row per run, and for every rule columns ``accuracy:RULE``, ``absent:RULE`` and ``lost:RULE``.
@@ -274,6 +288,7 @@ class Database:
         )
         with self._writing() as connection:
             connection.execute(_DIGESTS)
+            connection.execute(_POINTS)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,12 +15,16 @@ import pandas as pd
 from ba3us.bench.domains import File, digest_of
 from ba3us.bench.images import FIELDS, check_same, open_pair
 from ba3us.bench.jobs import THREADS, Job
+from ba3us.data import Target
 from ba3us.data.files import read_features
 from ba3us.engine import Spec, train
+from ba3us.engine.model import Model
 from ba3us.engine.opening import Opened, OpenedArrays
 from ba3us.engine.samples import Arrays
 from ba3us.engine.vectors import NEIGHBOURS, neighbours, sampled
 from ba3us.neighbours import Neighbours
+
+Place = Callable[[Model, Target, Target], pd.DataFrame]  # of source and target
 
 # rules that choose among the evaluations of a run afterwards: which of their label-free scores, and its sign
 RULES = {"entropy": ("entropy", -1), "information-maximisation": ("information_maximisation", 1)}
@@ -33,7 +38,7 @@ class Outcome:
     `evaluations` has a row per look at the target (phase, step, candidate, and a column per label-free score),
     `predictions` the classes it gave then, [evaluations, rows], and `probabilities` their means over the rows,
     [evaluations, classes]; `selected` is the row each rule chose; `said` what the run says of itself: verdict,
-    classes, leaderboard.
+    classes, leaderboard. `points` are rows of both domains in the plane, where somebody wants to draw them.
     """
 
     history: pd.DataFrame
@@ -45,13 +50,14 @@ class Outcome:
     seconds: float
     cpu_seconds: float
     said: dict[str, Any]
+    points: pd.DataFrame | None = None
 
 
-def execute(job: Job) -> Outcome:
-    """Carry a job out, on one thread."""
+def execute(job: Job, place: Place | None = None) -> Outcome:
+    """Carry a job out, on one thread; `place` puts both domains into the plane as the model sees them."""
     spec, opened = opened_job(job)
     start, cpu_start = time.perf_counter(), time.process_time()
-    run, _ = train(spec, opened)
+    run, target = train(spec, opened)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     table = pd.DataFrame(
         [{"phase": e.phase, "step": e.step, "candidate": e.candidate, **e.scores} for e in run.evaluations]
@@ -74,6 +80,7 @@ def execute(job: Job) -> Outcome:
         seconds=seconds,
         cpu_seconds=cpu_seconds,
         said={name: run.summary().get(name) for name in ("verdict", "classes", "leaderboard")},
+        points=place(run.model, opened.domains(run.model.front, spec, False).source, target) if place else None,
     )
 
 

@@ -37,10 +37,15 @@ def by_rule(runs: list[Any], scores: list[Any]) -> pd.DataFrame:
 
 def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
     """The last columns of the table of what is kept."""
-    tables = [zlib.compress(t.to_csv(index=False).encode()) for t in (outcome.history, outcome.evaluations)]
+    tables = [packed_table(table) for table in (outcome.history, outcome.evaluations)]
     means = zlib.compress(outcome.probabilities.astype(np.float32).tobytes())
     said = json.dumps(outcome.said, default=str)
     return *tables, *packed(outcome.predictions), json.dumps(outcome.selected), means, said
+
+
+def packed_table(table: pd.DataFrame) -> bytes:
+    """A table to be kept."""
+    return zlib.compress(table.to_csv(index=False).encode())
 
 
 def unpacked(table: bytes) -> pd.DataFrame:

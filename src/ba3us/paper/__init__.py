@@ -6,8 +6,9 @@
 """
 
 from ba3us.paper.drawings import framework, suppressed, uncertainty
-from ba3us.paper.figures import accuracy_by_classes, class_weights, convergence, embedding, joint_tsne, tsne
+from ba3us.paper.figures import accuracy_by_classes, class_weights, convergence, embedding
 from ba3us.paper.layout import generate, shared_classes
+from ba3us.paper.plane import in_plane, tsne
 from ba3us.paper.plans import PLANS, Part, Plan, Row, plan
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
     "embedding",
     "framework",
     "generate",
-    "joint_tsne",
+    "in_plane",
     "plan",
     "shared_classes",
     "suppressed",

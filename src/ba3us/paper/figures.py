@@ -14,11 +14,9 @@ import numpy as np
 import pandas as pd
 
 from ba3us.bench.paper import superscripted
-from ba3us.engine.again import evenly
 from ba3us.errors import optional_import, require
 from ba3us.paper import style
 
-MOST_POINTS = 2000  # in one t-SNE panel
 _MOST_BARS = 65  # classes; of more, the lightest absent ones share one bar
 _MOST_COLOURS = 20  # classes with a colour of their own in a t-SNE panel
 _EDGE = {"edgecolor": style.INK, "linewidth": 0.4}
@@ -136,9 +134,9 @@ def convergence(curves: pd.DataFrame, out: Path) -> list[Path]:
 def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = "domain") -> list[Path]:
     """A grid of t-SNE panels (figure 5): rows are tasks, columns are systems.
 
-    `points` has the columns task, method, x, y, domain ("source" or "target") and label (see
-    :func:`joint_tsne`). Colours tell the domains apart or, ``by="class"``, the target's first 20 classes, with
-    all others in grey; markers tell the domains apart in both.
+    `points` has the columns task, method, x, y, domain ("source" or "target") and label (x and y by
+    :func:`ba3us.paper.plane.in_plane`). Colours tell the domains apart or, ``by="class"``, the target's first
+    20 classes, with all others in grey; markers tell the domains apart in both.
     """
     _columns(points, "task", "method", "x", "y", "domain", "label")
     lines = optional_import("matplotlib.lines", "paper")
@@ -168,30 +166,6 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
         ]
         style.legend_above(figure, panels[0, 0], marks)
         return style.save(figure, out, points)
-
-
-def joint_tsne(source: Any, target: Any, source_labels: Any, target_labels: Any, seed: int = 0) -> pd.DataFrame:
-    """One t-SNE of both domains: columns x, y, domain and label.
-
-    At most :data:`MOST_POINTS` in all: up to half of them from each domain, evenly spaced over its rows.
-    """
-    kept = [evenly(len(rows), MOST_POINTS // 2) for rows in (source, target)]
-    xy = tsne(np.concatenate([np.asarray(source)[kept[0]], np.asarray(target)[kept[1]]]), seed)
-    labels = np.concatenate([np.asarray(source_labels)[kept[0]], np.asarray(target_labels)[kept[1]]])
-    domain = np.repeat(["source", "target"], [len(k) for k in kept])
-    return pd.DataFrame({"x": xy[:, 0], "y": xy[:, 1], "domain": domain, "label": labels})
-
-
-def tsne(features: Any, seed: int = 0) -> np.ndarray:
-    """t-SNE to two dimensions (perplexity 30, started from PCA), after PCA to 50. [n, d] → [n, 2]."""
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-
-    x = np.asarray(features, dtype=np.float32)
-    require(len(x) >= 4, f"There are {len(x)} samples: t-SNE needs at least 4.")
-    x = PCA(min(50, *x.shape), random_state=seed).fit_transform(x)
-    perplexity = min(30.0, (len(x) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(x)
 
 
 def _summed(table: pd.DataFrame, systems: list[str]) -> pd.DataFrame:

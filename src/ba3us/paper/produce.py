@@ -14,15 +14,12 @@ import pandas as pd
 from ba3us import bench
 from ba3us.bench import paper as printed
 from ba3us.bench.database import Database
-from ba3us.bench.execute import opened_job
 from ba3us.bench.jobs import listed
 from ba3us.bench.tables import Cell, Table
-from ba3us.data import Target
 from ba3us.data.writing import new_file
-from ba3us.engine import train
-from ba3us.engine.model import Model
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.paper import drawings, figures
+from ba3us.paper.plane import placed
 from ba3us.paper.plans import PLANS, Part, Plan, Row, plan
 from ba3us.selection import updates_before
 
@@ -77,21 +74,21 @@ def produce(name: str, order: Order) -> list[Path]:
     require(name in PLANS, f"There is no {name!r} in the paper: {did_you_mean(name, [*DRAWN, *PLANS])}")
     wanted = _narrowed(plan(name), order)
     studies = [(part, _study(part, order)) for part in wanted.parts]  # all data is looked at before any run
-    if wanted.parts[0].drawing == "embedding":
-        points = pd.concat([_points(study, order) for _, study in studies], ignore_index=True)
-        return figures.embedding(points, order.out / name)
-    done = [
-        Ready(
-            part,
-            study,
-            bench.run(study, order.database, order.workers, False, order.show, address=order.address),
-        )
-        for part, study in studies
-    ]
+    done = [_ready(part, study, order) for part, study in studies]
     if wanted.parts[0].drawing == "table":
         return list(_write_tables(order.out / name, done))
     with Database(order.database) as database:
         return list(_draw(order.out / name, done, database))
+
+
+def _ready(part: Part, study: bench.Study, order: Order) -> Ready:
+    """A part with its runs; those of one seed are enough for a picture of all samples."""
+    drawn = part.drawing == "embedding"
+    if drawn:
+        study = dataclasses.replace(study, jobs=[job for job in study.jobs if job.seed == 0])
+    how: dict[str, Any] = {"work": placed, "drawn": True} if drawn else {}
+    rows = bench.run(study, order.database, order.workers, False, order.show, address=order.address, **how)
+    return Ready(part, study, rows)
 
 
 def _narrowed(wanted: Plan, order: Order) -> Plan:
@@ -177,6 +174,10 @@ def _on_paper(row: Row, results: pd.DataFrame, columns: Iterable[str]) -> list[C
 
 
 def _draw(out: Path, done: Sequence[Ready], database: Database) -> Iterator[Path]:
+    if done[0].part.drawing == "embedding":
+        points = pd.concat([_points(ready, database) for ready in done], ignore_index=True)
+        yield from figures.embedding(points, out)
+        return
     if done[0].part.drawing == "convergence":
         curves = pd.concat([_curves(ready, database) for ready in done], ignore_index=True)
         yield from figures.convergence(curves, out)
@@ -227,20 +228,14 @@ def _fine(ready: Ready) -> pd.DataFrame:
     return fine
 
 
-def _points(study: bench.Study, order: Order) -> pd.DataFrame:
-    """t-SNE of both domains by the selected weights of every system; nothing of it is kept."""
-    labels = {data.digest: data.labels for data in study.datasets}
-    parts = []
-    for job in study.jobs:
-        if job.seed == 0:
-            spec, opened = opened_job(job)
-            run, target = train(spec, opened, show=order.show)
-            source = opened.domains(run.model.front, spec, False).source
-            both = _features(run.model, source), _features(run.model, target)
-            found = figures.joint_tsne(*both, job.pair.source_labels, labels[job.data])
-            parts.append(found.assign(task=job.task, method=job.label))
+def _points(ready: Ready, database: Database) -> pd.DataFrame:
+    """Where each system puts the samples of both domains, with their classes."""
+    failed = ready.rows[ready.rows["outcome"] != "ok"]
+    for row in failed.itertuples():
+        raise UserError(f"{row.label} on {row.task} failed ({row.reason}): leave it out (--methods).")
+    labels, parts = {data.digest: data.labels for data in ready.study.datasets}, []
+    for job in ready.study.jobs:
+        points, of = database.points(job.key), {"source": job.pair.source_labels, "target": labels[job.data]}
+        classes = [of[domain][row] for domain, row in zip(points["domain"], points["row"])]
+        parts.append(points.assign(label=classes, task=job.task, method=job.label))
     return pd.concat(parts, ignore_index=True)
-
-
-def _features(model: Model, domain: Target) -> np.ndarray:
-    return np.concatenate([features.numpy() for features, _ in model.outputs(domain)])

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from ba3us.engine.again import Both, evenly, some_rows
 from ba3us.engine.samples import Images
 from ba3us.errors import UserError
-from ba3us.paper.figures import MOST_POINTS, tsne
+from ba3us.paper.plane import MOST_POINTS, tsne
 from ba3us.report.charts import LOOKS, cloud
 from ba3us.report.parts import Charts, Part, Section, Table, Words
 from ba3us.report.told import Told, percent
