@@ -20,7 +20,7 @@ _drawing = threading.Lock()  # held by the one bar that a terminal has room for
 class Bar:
     """What a work reports to. This one shows nothing."""
 
-    def update(self, done: int, figures: str = "", title: str = "") -> None:
+    def update(self, done: float, figures: str = "", title: str = "") -> None:
         """So much is done; `figures` are worth knowing, `title` takes the place of the one before."""
 
 
@@ -40,7 +40,7 @@ class _Drawn(Bar):
         )
         self.task = self.progress.add_task(title, total=total, figures="")
 
-    def update(self, done: int, figures: str = "", title: str = "") -> None:
+    def update(self, done: float, figures: str = "", title: str = "") -> None:
         """Redraw."""
         self.progress.update(self.task, completed=done, description=title or None, figures=figures)
 
@@ -50,12 +50,12 @@ class _Lines(Bar):
 
     def __init__(self, title: str, total: int, console: Console, clock: Callable[[], float]) -> None:
         self.title, self.total, self.console, self.clock = title, total, console, clock
-        self.done, self.figures = 0, ""
+        self.done, self.figures = 0.0, ""
         self.start = self.said = clock()
-        self.first: tuple[float, int] | None = None  # when and where the work went on from
+        self.first: tuple[float, float] | None = None  # when and where the work went on from
         self.line()
 
-    def update(self, done: int, figures: str = "", title: str = "") -> None:
+    def update(self, done: float, figures: str = "", title: str = "") -> None:
         """Say so, if nothing was said for a while."""
         now = self.clock()
         self.done, self.figures, self.title = done, figures, title or self.title
@@ -72,7 +72,7 @@ class _Lines(Bar):
         return f"{_duration((now - then) / (self.done - before) * (self.total - self.done))} left"
 
     def line(self, time: str = "") -> None:
-        parts = [f"{self.title} {self.done}/{self.total}".strip(), self.figures, time]
+        parts = [f"{self.title} {int(self.done)}/{self.total}".strip(), self.figures, time]
         say(" · ".join(part for part in parts if part), console=self.console)
 
     def end(self) -> None:

@@ -71,6 +71,13 @@ def deaf(job) -> Outcome:
     return marked(job)
 
 
+def talkative(job) -> Outcome:
+    """Tells of a half, then trains."""
+    assert job.tell is not None
+    job.tell(0.5)
+    return execute(job)
+
+
 def deadly(job) -> Outcome:
     """Seed 1 kills its own process, seed 2 raises."""
     if job.seed == 1:

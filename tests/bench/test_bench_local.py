@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -13,11 +14,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from bench_toys import FAST, PROTOCOL, deadly, deaf, marked, write_domain, write_protocol
+from bench_toys import FAST, PROTOCOL, deadly, deaf, marked, talkative, write_domain, write_protocol
 
-from ba3us import bench
+from ba3us import bench, progress
 from ba3us.bench import local
 from ba3us.bench.database import Database
+from ba3us.bench.execute import Outcome, execute
 
 COLUMNS = ["label", "task", "seed", "accuracy:last", "accuracy:entropy", "accuracy:oracle"]
 
@@ -153,3 +155,30 @@ def test_a_diverging_run_is_a_row(tmp_path):
         prepared(write_protocol(tmp_path), options=options, seeds=1), tmp_path / "b.sqlite", workers=1
     )
     assert dict(zip(rows["method"], rows["outcome"])) == {"source-only": "ok", "dann": "failed"}
+
+
+def test_how_far_a_run_has_come_is_heard_before_it_ends(tmp_path):
+    study, heard = prepared(write_protocol(tmp_path), methods="source-only"), list[tuple[str, float]]()
+    ended = local.run(study.jobs, 2, talkative, told=lambda job, share: heard.append((job.key, share)))
+    keys = {job.key for job, outcome in ended if isinstance(outcome, Outcome)}
+    assert keys == {job.key for job in study.jobs} and sorted(heard) == sorted((key, 0.5) for key in keys)
+
+
+def test_the_line_of_progress_counts_parts_of_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_OFTEN", 0.0)
+    study = prepared(write_protocol(tmp_path), methods="dann", seeds=1)
+    bench.run(study, tmp_path / "b.sqlite", workers=1, show=True, work=talkative)
+    lines = capsys.readouterr().err.splitlines()
+    assert "Benchmark 0/2 · dann P->Q 50%" in lines
+    assert any(line.startswith("Benchmark 1/2 · dann P->Q · dann Q->P 50% · 0:00:0") for line in lines)
+
+
+def test_updates_are_told_as_shares_of_all_phases(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[execute.__module__], "_OFTEN", 0.0)
+    shares: list[float] = []
+    options = FAST | {"warmup_steps": 4}
+    for name in ("dann", "auto"):
+        job = prepared(write_protocol(tmp_path), methods=name, seeds=1, options=options).jobs[0]
+        execute(dataclasses.replace(job, tell=shares.append))
+        options = {"steps": 4}
+    assert shares == [n / 8 for n in range(1, 9)]  # of the automatic choice nothing is told

@@ -39,7 +39,7 @@ def data(tmp_path_factory) -> Path:
 def order(data, tmp_path, monkeypatch) -> Order:
     """Runs in this process, on one core."""
 
-    def run(jobs, workers, work):
+    def run(jobs, workers, work, told):
         return ((job, local.tried(work, job)) for job in jobs)
 
     monkeypatch.setattr(local, "run", run)
@@ -118,7 +118,7 @@ def test_a_picture_of_samples_is_not_trained_for_twice(order, monkeypatch):
     with Database(order.database) as database:
         assert database.table().equals(before)  # what was there stays as it was
     first = (order.out / "figure5.csv").read_bytes()
-    monkeypatch.setattr(local, "run", lambda jobs, workers, work: iter([pytest.fail(j.label) for j in jobs]))
+    monkeypatch.setattr(local, "run", lambda jobs, *_, **__: iter([pytest.fail(j.label) for j in jobs]))
     produce("figure5", few)
     assert (order.out / "figure5.csv").read_bytes() == first
 

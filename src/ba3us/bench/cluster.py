@@ -19,7 +19,7 @@ from ba3us.bench.database import Failure
 from ba3us.bench.domains import File
 from ba3us.bench.execute import Outcome, execute, samples
 from ba3us.bench.jobs import THREADS, Job
-from ba3us.bench.local import Work, tried
+from ba3us.bench.local import Told, Work, tried
 from ba3us.errors import UserError, optional_import, require
 
 _RETRIES = 3  # of a run whose process or machine died
@@ -28,7 +28,11 @@ _AHEAD = 2  # runs handed out per core, so that none waits for this process
 
 
 def run(
-    jobs: Iterable[Job], address: str = "auto", workers: int = 0, work: Work = execute
+    jobs: Iterable[Job],
+    address: str = "auto",
+    workers: int = 0,
+    work: Work = execute,
+    told: Told | None = None,
 ) -> Iterator[tuple[Job, Outcome | Failure]]:
     """Carry jobs out on a cluster and give each with what became of it, as they end.
 
@@ -42,6 +46,8 @@ def run(
         Runs at the same time; 0: as many as the cluster has cores.
     work : callable
         What a task does with a job; every machine must be able to import it.
+    told : callable
+        As of the local engine; nothing is heard of tasks before they end.
     """
     ray: Any = optional_import("ray", "ray")
     waiting, busy, shipped = iter(jobs), dict[Any, Job](), dict[File, Any]()

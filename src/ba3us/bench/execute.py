@@ -22,8 +22,12 @@ from ba3us.engine.model import Model
 from ba3us.engine.opening import Opened, OpenedArrays
 from ba3us.engine.samples import Arrays
 from ba3us.engine.vectors import NEIGHBOURS, neighbours, sampled
+from ba3us.methods.auto import NAME as AUTO
+from ba3us.methods.base import Step
 from ba3us.neighbours import Neighbours
+from ba3us.training import Hook, Trainer
 
+_OFTEN = 2.0  # seconds between two words on how far a run has come
 Place = Callable[[Model, Target, Target], pd.DataFrame]  # of source and target
 
 # rules that choose among the evaluations of a run afterwards: which of their label-free scores, and its sign
@@ -57,7 +61,9 @@ def execute(job: Job, place: Place | None = None) -> Outcome:
     """Carry a job out, on one thread; `place` puts both domains into the plane as the model sees them."""
     spec, opened = opened_job(job)
     start, cpu_start = time.perf_counter(), time.process_time()
-    run, target = train(spec, opened)
+    # of the automatic choice only parts could be told
+    hooks = [_Telling(job.tell)] if job.tell is not None and job.method != AUTO else []
+    run, target = train(spec, opened, hooks=hooks)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     table = pd.DataFrame(
         [{"phase": e.phase, "step": e.step, "candidate": e.candidate, **e.scores} for e in run.evaluations]
@@ -82,6 +88,20 @@ def execute(job: Job, place: Place | None = None) -> Outcome:
         said={name: run.summary().get(name) for name in ("verdict", "classes", "leaderboard")},
         points=place(run.model, opened.domains(run.model.front, spec, False).source, target) if place else None,
     )
+
+
+class _Telling(Hook):
+    """Passes on how far a run has come, now and then."""
+
+    def __init__(self, tell: Callable[[float], None]) -> None:
+        self.tell, self.told = tell, time.monotonic()
+
+    def on_step(self, trainer: Trainer, step: Step) -> None:
+        """After an update."""
+        if time.monotonic() - self.told >= _OFTEN:
+            done, every = step.number + 1, sum(phase.steps for phase in trainer.recipe.phases)
+            self.told = time.monotonic()
+            self.tell((trainer.recipe.before(step.phase) + done) / every)
 
 
 _found: dict[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -32,6 +32,7 @@ class Job:
     """One run. `label` is its row in tables; `settings` says whose its options are.
 
     `evaluate_every`: look at the target also every so many updates, not only where the method asks for it.
+    `tell` hears, in the process that carries it out, which share of it is done.
     """
 
     label: str
@@ -47,6 +48,7 @@ class Job:
     images: Sight | None = None
     evaluate_every: int | None = None
     key: str = ""
+    tell: Callable[[float], None] | None = None
 
     @property
     def spec(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing import connection, get_context
@@ -16,11 +17,14 @@ from ba3us.data.cache import cores
 from ba3us.engine.workers import serve_parent
 
 Work = Callable[[Job], Outcome]
+Told = Callable[[Job, float], None]
 _PATIENCE = 5  # seconds that a worker is given to end
 _SPAWN = get_context("spawn")
 
 
-def run(jobs: Iterable[Job], workers: int = 0, work: Work = execute) -> Iterator[tuple[Job, Outcome | Failure]]:
+def run(
+    jobs: Iterable[Job], workers: int = 0, work: Work = execute, told: Told | None = None
+) -> Iterator[tuple[Job, Outcome | Failure]]:
     """Carry jobs out side by side and give each with what became of it, as they end.
 
     Parameters
@@ -31,6 +35,8 @@ def run(jobs: Iterable[Job], workers: int = 0, work: Work = execute) -> Iterator
         Processes; 0: one per core.
     work : callable
         What a worker does with a job; it must be importable.
+    told : callable
+        Hears of a job that has not ended yet which share of it is done.
     """
     waiting, busy, idle = iter(jobs), dict[Any, _Worker](), list[_Worker]()
     most = workers or cores()  # not torch's threads, of which a run has one
@@ -43,8 +49,12 @@ def run(jobs: Iterable[Job], workers: int = 0, work: Work = execute) -> Iterator
             if not busy:
                 return
             for pipe in connection.wait(list(busy)):
-                worker = busy.pop(pipe)
-                outcome = worker.take()
+                worker, outcome = busy[pipe], busy[pipe].take()
+                if isinstance(outcome, float):
+                    if told is not None:
+                        told(worker.job, outcome)
+                    continue
+                del busy[pipe]
                 if worker.alive:
                     idle.append(worker)
                 yield worker.job, outcome
@@ -70,7 +80,8 @@ class _Worker:
         with suppress(OSError):  # a worker that died is found out when its answer is taken
             self.pipe.send(job)
 
-    def take(self) -> Outcome | Failure:
+    def take(self) -> Outcome | Failure | float:
+        """What became of the job, or the share of it that is done so far."""
         with suppress(EOFError, OSError):
             return self.pipe.recv()
         self.alive = False
@@ -90,7 +101,7 @@ def _serve(pipe: Any, work: Work) -> None:
     torch.set_num_threads(THREADS)
     with suppress(EOFError, OSError):  # the first process is gone
         while True:
-            pipe.send(tried(work, pipe.recv()))
+            pipe.send(tried(work, dataclasses.replace(pipe.recv(), tell=pipe.send)))
 
 
 def tried(work: Callable[..., Outcome], *given: Any) -> Outcome | Failure:

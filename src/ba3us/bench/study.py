@@ -6,8 +6,9 @@ import dataclasses
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from ba3us.bench.writers import markdown
 from ba3us.errors import did_you_mean, require
 from ba3us.progress import bar
 
-Ended = Iterator[tuple[Job, Outcome | Failure]]
+Begin = Callable[..., Iterator[tuple[Job, Outcome | Failure]]]  # given whom to tell of shares
+_MOST_NAMED = 3  # runs that a line of progress has room for
 _NAMED = ("key", "label", "protocol", "task", "variant", "method", "seed", "settings")
 
 
@@ -138,9 +140,10 @@ def run(
             if address is None:
                 on_gpu = any(job.images is not None and job.images.spec.device == "cuda" for job in todo)
                 workers = workers or int(on_gpu)  # runs would fight for the memory of the one device
-                _record(database, local.run(missing, workers, work), labels, len(todo), show)
+                begin: Begin = partial(local.run, missing, workers, work)
             else:
-                _record(database, cluster.run(missing, address, workers, work), labels, len(todo), show)
+                begin = partial(cluster.run, missing, address, workers, work)
+            _record(database, begin, labels, len(todo), show)
         except (KeyboardInterrupt, SystemExit):
             left = len({job.key for job in todo} - database.outcomes(drawn).keys())
             print(f"Stopped with {left} runs to go: the same command goes on from {out}.", file=sys.stderr)
@@ -150,12 +153,26 @@ def run(
         return asked.merge(found.drop(columns=[*_NAMED[1:]]), on="key", how="left")
 
 
-def _record(database: Database, ended: Ended, labels: dict[str, Any], total: int, show: bool) -> None:
+def _record(database: Database, begin: Begin, labels: dict[str, Any], total: int, show: bool) -> None:
+    """Keep what comes of the runs, and show how far they are, also within a run where that is known."""
     with bar("Benchmark", total, show) as progress:
-        for done, (job, outcome) in enumerate(ended, start=1):
+        done, going, last = 0, dict[str, tuple[str, float]](), ""
+
+        def shown() -> None:
+            words = [f"{name} {share:.0%}" for name, share in list(going.values())[:_MOST_NAMED]]
+            said = " · ".join(filter(None, (last, ", ".join(words))))
+            progress.update(done + sum(share for _, share in going.values()), said)
+
+        def told(job: Job, share: float) -> None:
+            going[job.key] = f"{job.label} {job.task}", share
+            shown()
+
+        for job, outcome in begin(told=told):
             database.record(job, outcome, labels[job.data])
+            going.pop(job.key, None)
             failed = "failed" if isinstance(outcome, Failure) else ""
-            progress.update(done, " ".join(filter(None, (job.label, job.task, job.variant, failed))))
+            done, last = done + 1, " ".join(filter(None, (job.label, job.task, job.variant, failed)))
+            shown()
 
 
 def study_tables(study: Study, rows: pd.DataFrame) -> list[Table]:

@@ -190,6 +190,11 @@ class Recipe:
     nesterov: bool = True
     balanced_source: bool = False
 
+    def before(self, phase: str) -> int:
+        """Updates of the phases before the one of that name."""
+        names = [each.name for each in self.phases]
+        return sum(each.steps for each in self.phases[: names.index(phase)])
+
 
 @dataclass(frozen=True)
 class MethodInfo:

@@ -69,9 +69,7 @@ class ProgressBar(Hook):
         return f"{self.title} {phase}".strip()
 
     def _show(self, trainer: Trainer, phase: str, done: int) -> None:
-        names = [p.name for p in trainer.recipe.phases]
-        before = sum(p.steps for p in trainer.recipe.phases[: names.index(phase)])
         shown = [text.format(self._figures[name]) for name, text in _SHOWN.items() if name in self._figures]
         shown += [f"rate × {trainer.rate:g}"] if trainer.rate != 1 else []
         shown += trainer.noticed
-        self._bar.update(before + done, " · ".join(shown), self._label(phase))
+        self._bar.update(trainer.recipe.before(phase) + done, " · ".join(shown), self._label(phase))

@@ -54,6 +54,5 @@ class TensorBoard(Hook):
 
     def _log(self, trainer: Trainer, phase: str, step: int, group: str, figures: dict[str, Any]) -> None:
         assert self._logger is not None
-        names = [each.name for each in trainer.recipe.phases]
-        before = sum(each.steps for each in trainer.recipe.phases[: names.index(phase)])
-        self._logger.log_metrics({f"{group}/{name}": value for name, value in figures.items()}, before + step)
+        named = {f"{group}/{name}": value for name, value in figures.items()}
+        self._logger.log_metrics(named, trainer.recipe.before(phase) + step)
