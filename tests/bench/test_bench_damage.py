@@ -113,7 +113,7 @@ def test_points_that_are_not_as_they_were_written_are_noticed(tmp_path):
         database.know("toy", study.datasets)
         database.record(job, made, labels)
         assert database.points(job.key).equals(points) and database.has(job.key, drawn=True)
-        with pytest.raises(UserError, match="has points"):
+        with pytest.raises(UserError, match="has left nothing to draw"):
             database.points("x")
     change(path, ("UPDATE points SET content = ?", zlib.compress(b"x,y\n1,2\n")))
     with Database(path) as database, pytest.raises(UserError, match="not as it was written"):

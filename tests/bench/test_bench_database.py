@@ -68,6 +68,30 @@ def test_a_table_of_some_runs_has_just_these(study, tmp_path):
     assert whole["accuracy:neighbours"].isna().all()
 
 
+def test_a_table_is_of_one_moment_while_another_process_writes(study, tmp_path, monkeypatch):
+    labels, path = {data.digest: data.labels for data in study.datasets}, tmp_path / "b.sqlite"
+    waiting = iter(study.jobs)
+    read = Database._ordered
+
+    def add() -> None:
+        job = next(waiting)
+        with Database(path) as other:
+            other.know("toy", study.datasets)
+            other.record(job, outcome([labels[job.data].tolist()], [0.1]), labels[job.data])
+
+    def slowly(self, columns, table, wanted):
+        found = read(self, columns, table, wanted)
+        add()
+        return found
+
+    add()
+    with Database(path) as database:
+        monkeypatch.setattr(Database, "_ordered", slowly)
+        assert len(database.table()) == 1
+        monkeypatch.setattr(Database, "_ordered", read)
+        assert len(database.table()) == 4 and database.table()["accuracy:entropy"].eq(1).all()
+
+
 def test_scores_by_hand():
     labels = np.array([0, 0, 1, 1])
     predictions = np.array([[0, 0, 1, 1], [0, 2, 0, 3], [0, 0, 0, 0]])

@@ -111,7 +111,7 @@ class Database:
     def points(self, key: str) -> pd.DataFrame:
         """What a run left to be drawn."""
         found = self._rows("SELECT content, digest FROM points WHERE key = ?", key)
-        require(bool(found), f"No run in {self.path} with the key {key!r} has points.")
+        require(bool(found), f"The run {key} in {self.path} has left nothing to draw: run the command again.")
         self._require(found[0][1] == digest((key, found[0][0])), key)
         with self._readable(key):
             return unpacked(found[0][0])
@@ -172,8 +172,10 @@ class Database:
         """
         wanted = None if keys is None else json.dumps(list(keys))
         columns = [column for _, column, *_ in self._rows("PRAGMA table_info(runs)")]
-        runs, scores = (self._ordered("*", name, wanted) for name in ("runs", "scores"))
-        self._check_figures(runs, scores, dict(self._ordered("key, figures", "digests", wanted)))
+        with self._transaction("DEFERRED"):  # another process may add runs meanwhile
+            runs, scores = (self._ordered("*", name, wanted) for name in ("runs", "scores"))
+            known = dict(self._ordered("key, figures", "digests", wanted))
+        self._check_figures(runs, scores, known)
         return pd.concat([pd.DataFrame(runs, columns=columns), by_rule(runs, scores)], axis=1)
 
     def specs(self) -> dict[str, dict[str, Any]]:
@@ -296,9 +298,16 @@ class Database:
         with self._named():
             if not self.path.exists():  # SQLite goes on writing to a file that nobody can find any more
                 raise FileNotFoundError("the file has vanished")
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
+            with self._transaction("IMMEDIATE"):
                 yield self._connection
+
+    @contextmanager
+    def _transaction(self, kind: str) -> Iterator[None]:
+        """All that is read inside is of one moment, and all that is written is, or nothing."""
+        with self._named():
+            self._connection.execute(f"BEGIN {kind}")
+            try:
+                yield
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:  # a full disk may have ended it
