@@ -152,6 +152,13 @@ def lightness(color: str) -> float:
     return float(116 * np.cbrt(y) - 16)
 
 
+def test_the_papers_systems_look_the_same_in_every_figure():
+    whole = style.looks(["Source only", "E-DANN", "BAA", "BA3US", "BAA"])
+    assert list(whole.values()) == list(style.LOOKS[:4])
+    assert style.looks(["BA3US", "Source only"]) == {name: whole[name] for name in ("BA3US", "Source only")}
+    assert list(style.looks(["BA3US", *"abcde"]).values()) == [*style.LOOKS, style.LOOKS[0]]
+
+
 def test_looks_differ_in_grey_line_and_marker():
     greys = sorted(lightness(look.color) for look in style.LOOKS)
     assert np.diff(greys).min() > 6 and greys[-1] < 80
