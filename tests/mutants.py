@@ -40,14 +40,19 @@ MUTANTS = [
     _mutant(
         "bench: finished jobs are run again", LOCAL,
         "bench/study.py", " if job.key not in done]", "]",
-        "bench/study.py", " if not database.has(job.key))", ")",
+        "bench/study.py", " if not database.has(job.key, drawn))", ")",
     ),
     _mutant(
         "bench: key without options", DATABASE,
         "bench/jobs.py", '"method", "options", "seed"', '"method", "seed"',
     ),
     _mutant("bench: key without the data", DATABASE, "bench/jobs.py", '"seed", "data")}', '"seed")}'),
-    _mutant("bench: seed not passed on", STUDY, "bench/execute.py", "seed=job.seed, ", ""),
+    _mutant("bench: seed not passed on", STUDY, "bench/execute.py", "        seed=job.seed,\n", ""),
+    _mutant("bench: key without the looks", STUDY, "bench/jobs.py", "**looks, ", ""),
+    _mutant(
+        "bench: a table is read bit by bit", DATABASE,
+        "bench/database.py", 'with self._transaction("DEFERRED"):', "if True:",
+    ),
     _mutant("bench: the warm-up may be selected", STUDY, "bench/execute.py", '.where(table["candidate"])', ""),
     _mutant("bench: sign of the entropy", STUDY, "bench/execute.py", '("entropy", -1)', '("entropy", 1)'),
     _mutant(
