@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -180,7 +180,7 @@ def readable_database(folder: Path) -> None:
             for key, outcome in database.outcomes().items():
                 if outcome == "ok":
                     database.kept(key)
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection:  # else it stays open until garbage is collected
             if connection.execute("PRAGMA integrity_check").fetchone() != ("ok",):
                 raise WrongError("the database is damaged")
 
