@@ -318,9 +318,9 @@ class Database:
     def _named(self) -> Iterator[None]:
         try:
             yield
-        except (pd.errors.DatabaseError, sqlite3.DatabaseError, OSError) as error:
+        except (sqlite3.DatabaseError, OSError) as error:
             said = str(error).splitlines()[-1]
-            damaged = isinstance(error, (pd.errors.DatabaseError, sqlite3.DatabaseError))
+            damaged = isinstance(error, sqlite3.DatabaseError)
             damaged = damaged and not isinstance(error, sqlite3.OperationalError)  # locked, read-only
             if damaged:
                 words = f"{self.path} is damaged ({said}): restore a copy, or choose another --out."

@@ -128,8 +128,15 @@ class Spec:
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
             _check_type(name, getattr(self, name), kind)
-        least = {"seed": 0, "threads": 1, "views": 0, "size": 8, "workers": 1, "cache_gb": 0}
-        least |= {"evaluate_every": 1}
+        least = {
+            "seed": 0,
+            "threads": 1,
+            "evaluate_every": 1,
+            "views": 0,
+            "size": 8,
+            "workers": 1,
+            "cache_gb": 0,
+        }
         for name, lowest in least.items():
             value = getattr(self, name)
             require(value is None or value >= lowest, f"{name} is {value}: it must be {lowest} or more.")

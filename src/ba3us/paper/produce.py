@@ -231,8 +231,9 @@ def _fine(ready: Ready) -> pd.DataFrame:
 def _points(ready: Ready, database: Database) -> pd.DataFrame:
     """Where each system puts the samples of both domains, with their classes."""
     failed = ready.rows[ready.rows["outcome"] != "ok"]
-    for row in failed.itertuples():
-        raise UserError(f"{row.label} on {row.task} failed ({row.reason}): leave it out (--methods).")
+    if len(failed):
+        first = failed.iloc[0]
+        raise UserError(f"{first.label} on {first.task} failed ({first.reason}): leave it out (--methods).")
     labels, parts = {data.digest: data.labels for data in ready.study.datasets}, []
     for job in ready.study.jobs:
         points, of = database.points(job.key), {"source": job.pair.source_labels, "target": labels[job.data]}
