@@ -21,11 +21,10 @@ import torch
 from tables import markdown  # beside this file
 
 from ba3us import __version__, bench
-from ba3us.bench.execute import opened_job
-from ba3us.bench.jobs import Job, System
+from ba3us.adapt import train
+from ba3us.assess.calibration import Calibration, confidence, threshold_of
+from ba3us.bench.jobs import Job, System, opened_job
 from ba3us.bench.study import commit
-from ba3us.engine import train
-from ba3us.selection.calibration import Calibration, confidence, threshold_of
 
 TASKS = {
     "caltech107-office10": "C->A,C->W,C->D",

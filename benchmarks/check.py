@@ -29,13 +29,13 @@ from tables import markdown  # beside this file
 
 from ba3us import __version__
 from ba3us.bench.study import commit
-from ba3us.checking import check, closeness
-from ba3us.checking.vectors import sample_source, sample_target
+from ba3us.check import check, domains
+from ba3us.check.arrays import sample_source, sample_target
 from ba3us.data.files import read_features
 from ba3us.data.images import read_images
-from ba3us.embedding import embed
-from ba3us.engine import Spec
+from ba3us.embed import embed
 from ba3us.nn.backbones import OFFLINE, create_backbone
+from ba3us.run.spec import Spec
 
 OFFICE, PACS, LARGE = (
     ("amazon", "caltech10", "webcam", "dslr"),
@@ -94,18 +94,18 @@ class Data:
 # --- clean pairs, and a class taken out of the source ---------------------------------------------------------
 
 
-def sight(x: np.ndarray, y: np.ndarray, xt: np.ndarray) -> tuple[closeness.Sight, np.ndarray]:
+def sight(x: np.ndarray, y: np.ndarray, xt: np.ndarray) -> tuple[domains.Sight, np.ndarray]:
     """What check sees of a target, and the names of the classes."""
     names, labels = np.unique(y, return_inverse=True)
     rows, other = sample_source(labels), sample_target(len(xt))
-    source, target = closeness.directions(x[rows], xt[other])
-    return closeness.Sight.of(target, source, labels[rows], len(names)), names
+    source, target = domains.directions(x[rows], xt[other])
+    return domains.Sight.of(target, source, labels[rows], len(names)), names
 
 
-def said(found: closeness.Sight, names: np.ndarray) -> str:
+def said(found: domains.Sight, names: np.ndarray) -> str:
     """The topic of what is said of it."""
     rows = [str(row) for row in range(len(found.margin))]
-    topics = [finding.topic for finding in closeness.unknown(found, names, rows)]
+    topics = [finding.topic for finding in domains.unknown(found, names, rows)]
     return topics[0] if topics else "nothing"
 
 
@@ -173,8 +173,8 @@ def labels_of(data: Data, name: str) -> dict:
 def topics(x: np.ndarray, y: np.ndarray) -> list[tuple[str, str, str]]:
     """(topic, class, the other class) of what is said of labels."""
     names, labels = np.unique(y, return_inverse=True)
-    source, _ = closeness.directions(x, x[:1])
-    found = closeness.Confusion.of(source, labels, len(names))
+    source, _ = domains.directions(x, x[:1])
+    found = domains.Confusion.of(source, labels, len(names))
     kinds = (("same content", found.same()), ("mixed class", found.mixed()))
     return [(topic, str(names[a]), str(names[b])) for topic, pairs in kinds for a, b in pairs]
 

@@ -21,10 +21,8 @@ import pandas as pd
 from ba3us import methods
 from ba3us.bench.database import Database
 from ba3us.bench.domains import Dataset, File, Pair
-from ba3us.bench.execute import RULES, Outcome
-from ba3us.bench.jobs import Job
-from ba3us.bench.tables import tables
-from ba3us.bench.writers import terminal
+from ba3us.bench.jobs import RULES, Job, Outcome
+from ba3us.bench.tables import tables, terminal
 
 METHODS = [entry.name for entry in methods.entries()][:10]
 ROWS, LOOKS, TASKS = 300, 10, 20

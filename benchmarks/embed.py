@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ba3us.cli.memory import keep_memory
-from ba3us.data.decoding import decode
-from ba3us.data.image_domain import ImageTarget, PixelArray
+from ba3us.cli.app import keep_memory
+from ba3us.data.image_cache import decode
+from ba3us.data.image_domains import ImageTarget, PixelArray
 from ba3us.data.images import ImageList, read_images
 from ba3us.data.store import cache_folder
-from ba3us.embedding import embed
+from ba3us.embed import embed
 from ba3us.nn.backbones import create_backbone
 from ba3us.nn.inference import for_inference
 

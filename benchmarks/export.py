@@ -24,9 +24,10 @@ from typing import NamedTuple
 
 import torch
 
+from ba3us.adapt import adapt
 from ba3us.data.images import read_images
-from ba3us.engine import Spec, adapt
 from ba3us.export import export
+from ba3us.run.spec import Spec
 
 PAGE = Path(__file__).parents[1] / "docs" / "export.md"
 ROWS = {"predict": "`ba3us predict`", "onnx": "the script of docs/export.md, with onnxruntime"}

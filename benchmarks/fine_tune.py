@@ -20,10 +20,11 @@ import numpy as np
 import pandas as pd
 from tables import markdown  # beside this file
 
-from ba3us.cli.memory import keep_memory
-from ba3us.engine import Spec, train
-from ba3us.engine.opening import open_spec
-from ba3us.selection import accuracies, summary
+from ba3us.adapt import train
+from ba3us.assess.scoring import accuracies, summary
+from ba3us.cli.app import keep_memory
+from ba3us.run.opening import open_spec
+from ba3us.run.spec import Spec
 
 AVERAGED = ("last", "selected", "oracle", "absent")
 

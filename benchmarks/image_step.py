@@ -29,9 +29,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from ba3us import methods
-from ba3us.cli.memory import keep_memory
+from ba3us.cli.app import keep_memory
 from ba3us.data import Streams
-from ba3us.data.image_domain import ImageSource, ImageTarget, PixelArray
+from ba3us.data.image_domains import ImageSource, ImageTarget, PixelArray
 from ba3us.nn import Network
 from ba3us.nn.backbones import create_backbone
 from ba3us.training import Execution, Hook, Trainer

@@ -102,7 +102,7 @@ def of_stream(rows: int) -> None:
 
 def of_files(count: int) -> None:
     """A folder of tiny images, a thousand to a subfolder: listed, embedded by the automatic choice's opener."""
-    from ba3us.data.cache import open_images
+    from ba3us.data.image_cache import open_images
     from ba3us.data.images import read_images
 
     with tempfile.TemporaryDirectory() as folder:

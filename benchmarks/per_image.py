@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from ba3us.data import crops
-from ba3us.data.decoding import decode
+from ba3us.data import image_domains
+from ba3us.data.image_cache import decode
 from ba3us.data.store import Store
-from ba3us.nn.backbones import Backbone, create_backbone
-from ba3us.nn.depth import cut
+from ba3us.nn.backbones import Backbone, create_backbone, cut
 
 SIDE, SIZE, BATCH, PHOTOS = 256, 224, 12, 300
 
@@ -81,9 +80,9 @@ def reading(files: list[Path], seconds: float) -> float:
             for rows in order:
                 content, found = store.read([keys[row] for row in rows])
                 assert found.all()
-                windows = crops.random_windows(0, rows, rows, SIDE - SIZE)
-                cut_out = crops.cut(torch.from_numpy(content), windows, SIZE)
-                crops.normalised(cut_out, (0.5,) * 3, (0.5,) * 3)
+                windows = image_domains.random_windows(0, rows, rows, SIDE - SIZE)
+                cut_out = image_domains.cut(torch.from_numpy(content), windows, SIZE)
+                image_domains.normalised(cut_out, (0.5,) * 3, (0.5,) * 3)
             return order.size
 
         return per_image(run, seconds)

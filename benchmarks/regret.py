@@ -12,9 +12,9 @@ import argparse
 import pandas as pd
 from tables import markdown, page_of_runs
 
-from ba3us.bench.execute import RULES
+from ba3us.assess.scoring import LAST, ORACLE
+from ba3us.bench.jobs import RULES
 from ba3us.bench.protocol import read_protocol
-from ba3us.selection import LAST, ORACLE
 
 
 def regrets(runs: pd.DataFrame, by: str) -> pd.DataFrame:

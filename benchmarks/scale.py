@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from ba3us import PartialAdapter
-from ba3us.engine import Spec, train
-from ba3us.engine.opening import OpenedArrays
-from ba3us.engine.samples import Arrays
+from ba3us.adapt import train
+from ba3us.run.opening import Arrays, OpenedArrays
+from ba3us.run.spec import Spec
 from ba3us.training import Hook
 
 DIM, CLASSES, PRESENT, TARGET_ROWS, SMALL_ROWS, CHUNK = 1024, 100, 20, 2000, 10_000, 2000

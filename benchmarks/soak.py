@@ -17,9 +17,9 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-from ba3us.engine import Spec, train
-from ba3us.engine.opening import OpenedArrays
-from ba3us.engine.samples import Arrays
+from ba3us.adapt import train
+from ba3us.run.opening import Arrays, OpenedArrays
+from ba3us.run.spec import Spec
 from ba3us.training import Hook
 
 MOST = 1.0  # megabytes per 1,000 updates

@@ -30,7 +30,7 @@ from ba3us import methods
 from ba3us.data import Source, Streams, Target
 from ba3us.nn import Discriminator, Network
 from ba3us.training import Execution, Hook, Trainer, loop
-from ba3us.training.batches import Feed
+from ba3us.training.loop import Feed
 
 DIM, CLASSES, BATCH, BORROWED, HIDDEN = 2048, 31, 36, 9, 1024
 

@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 from image_step import Clock, random_weights  # beside this file
 
-from ba3us.cli.memory import keep_memory
-from ba3us.engine import Spec
-from ba3us.engine.build import Blueprint
-from ba3us.engine.opening import open_spec
+from ba3us.cli.app import keep_memory
 from ba3us.nn.backbones import OFFLINE
+from ba3us.run.build import Blueprint
+from ba3us.run.opening import open_spec
+from ba3us.run.spec import Spec
 from ba3us.training import Execution, Trainer
 
 

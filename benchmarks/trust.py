@@ -22,12 +22,12 @@ import torch
 from tables import markdown  # beside this file
 
 from ba3us import __version__, bench
+from ba3us.assess.presence import MOST_DOUBT, doubt_of
+from ba3us.assess.verdict import ADAPTED, NEAR, Standing, of_choice
 from ba3us.bench.database import Database
 from ba3us.bench.jobs import System
 from ba3us.bench.protocol import read_protocol
 from ba3us.bench.study import commit
-from ba3us.selection.presence import MOST_DOUBT, doubt_of
-from ba3us.selection.verdict import ADAPTED, NEAR, Standing, of_choice
 
 EASY = ("caltech107-office10", "office-caltech-10-5")
 RESNET = ("caltech107-office10-resnet50", "office-caltech-10-5-resnet50")

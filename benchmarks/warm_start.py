@@ -23,11 +23,12 @@ import pandas as pd
 import torch
 from tables import markdown  # beside this file
 
+from ba3us.adapt import train
+from ba3us.assess.scoring import selected_accuracy
 from ba3us.data.digits import PRESENT, mnist_to_digits
-from ba3us.engine import Run, Spec, train
-from ba3us.engine.opening import OpenedArrays
-from ba3us.engine.samples import Arrays
-from ba3us.selection import selected_accuracy
+from ba3us.run.opening import Arrays, OpenedArrays
+from ba3us.run.run import Run
+from ba3us.run.spec import Spec
 
 SYSTEMS = ("source-only", "e-dann", "ba3us")
 OPTIONS: dict = {"steps": 600, "warmup_steps": 300, "backbone_scale": 1.0}

@@ -19,9 +19,8 @@ from ba3us.data import Source, Target
 from ba3us.errors import UserError
 from ba3us.nn import Network
 from ba3us.training import Execution, Trainer
-from ba3us.training.devices import launched
-from ba3us.training.predict import predict_domain
-from ba3us.training.team import Team
+from ba3us.training.distributed import Team, launched
+from ba3us.training.evaluation import predict_domain
 from toys import CLASSES, WIDTH, blobs, options_for
 
 # an odd batch, so that shares differ

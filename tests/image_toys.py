@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ba3us.data.image_domain import ImageSource, ImageTarget, PixelArray
+from ba3us.data.image_domains import ImageSource, ImageTarget, PixelArray
 
 SIDE, SIZE = 36, 32
 MEAN, STD = (0.5, 0.4, 0.3), (0.5, 0.25, 0.2)

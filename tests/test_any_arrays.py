@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ba3us import PartialAdapter
-from ba3us.data.labels import encoded
+from ba3us.data.files import encoded
 from ba3us.errors import UserError
 
 WIDTH = 3

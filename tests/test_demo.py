@@ -14,7 +14,7 @@ from ba3us.demo import Outcome
 
 pytest.importorskip("mlxtend", reason="needs the demo extra")
 digits = pytest.importorskip("ba3us.data.digits")
-demo = pytest.importorskip("ba3us.demo.run")
+demo = pytest.importorskip("ba3us.demo")
 
 
 def test_domains_are_real_digits_of_one_shape():

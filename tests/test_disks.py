@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 from arrays_toys import NAMES, clouds
 from ba3us.bench.database import Database
 from ba3us.cli import app
-from ba3us.data.cache import open_images
 from ba3us.data.files import FeatureSet, write_features
+from ba3us.data.image_cache import open_images
 from ba3us.data.images import read_images
 from ba3us.data.store import Store
 from ba3us.data.writing import UnwrittenError, new_file, only_writer
-from ba3us.engine.run import Run
 from ba3us.errors import UserError
-from ba3us.training import checkpoint
+from ba3us.run.run import Run
+from ba3us.training import checkpoints
 
 X, Y, XT, _ = clouds()
 SMALL = ["--method", "source-only", "--steps", "20", "--threads", "1", "--set", "bottleneck=8"]
@@ -73,12 +73,12 @@ def refused(*arguments: str) -> str:
 
 def test_a_checkpoint_on_a_full_disk(disk):
     path = disk.path / "state.ckpt"
-    checkpoint.save(path, {"x": torch.arange(HALF // 8)})
+    checkpoints.save(path, {"x": torch.arange(HALF // 8)})
     with pytest.raises(
         UnwrittenError, match=r"\(No space left on device\), what was there stays as it was: make"
     ):
-        checkpoint.save(path, {"x": torch.zeros(HALF // 8, dtype=torch.int64)})
-    assert torch.equal(checkpoint.load(path)["x"], torch.arange(HALF // 8))
+        checkpoints.save(path, {"x": torch.zeros(HALF // 8, dtype=torch.int64)})
+    assert torch.equal(checkpoints.load(path)["x"], torch.arange(HALF // 8))
     assert [p.name for p in disk.path.iterdir()] == ["state.ckpt"]
 
 

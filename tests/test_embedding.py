@@ -11,16 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from ba3us import embedding
-from ba3us.data import cache, frozen_domain
-from ba3us.data.decoding import decode
+from ba3us import embed as embedding
+from ba3us.data import activations, image_cache
 from ba3us.data.files import read_features
-from ba3us.data.image_domain import ImageTarget
+from ba3us.data.image_cache import decode
+from ba3us.data.image_domains import ImageTarget
 from ba3us.data.images import read_images
-from ba3us.embedding import embed, embed_to_file
+from ba3us.embed import embed, embed_to_file
 from ba3us.errors import UserError
-from ba3us.nn.backbones import Backbone, create_backbone
-from ba3us.nn.depth import cut
+from ba3us.nn.backbones import Backbone, create_backbone, cut
 
 Image = pytest.importorskip("PIL.Image", reason="needs the vision extra")
 
@@ -80,8 +79,10 @@ def nothing_new(monkeypatch):
     """From the call on, an image that is decoded or shown to a backbone is an error."""
 
     def forbid():
-        monkeypatch.setattr(cache, "decode", lambda p, side: 1 / 0 if p.stat().st_size else decode(p, side))
-        monkeypatch.setattr(frozen_domain.FrozenTarget, "_made", lambda _, rows, views: [1 / 0 for row in rows])
+        monkeypatch.setattr(
+            image_cache, "decode", lambda p, side: 1 / 0 if p.stat().st_size else decode(p, side)
+        )
+        monkeypatch.setattr(activations.FrozenTarget, "_made", lambda _, rows, views: [1 / 0 for row in rows])
 
     return forbid
 
@@ -111,9 +112,9 @@ def test_a_run_that_trains_the_head_finds_the_vectors(folder, nothing_new):
     backbone = create_backbone("test_resnet", pretrained=False)
     made = embed(read_images(folder), backbone).content
     nothing_new()
-    pixels = cache.open_images(read_images(folder), backbone.side).pixels
+    pixels = image_cache.open_images(read_images(folder), backbone.side).pixels
     images = ImageTarget(pixels, backbone.size, backbone.mean, backbone.std, views=0)
-    found = frozen_domain.FrozenTarget(images, cut(backbone, "head").front)
+    found = activations.FrozenTarget(images, cut(backbone, "head").front)
     np.testing.assert_array_equal(found.batch(slice(0, 10)), made.features)
 
 

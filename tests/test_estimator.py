@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import ba3us
 from arrays_toys import FAST, NAMES, clouds
 from ba3us import PartialAdapter, methods
-from ba3us.data.mapped import Mapped
+from ba3us.data.domains import Mapped
 from ba3us.errors import UserError
 from ba3us.training import Hook, Trainer
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from ba3us import losses, methods
+from ba3us.assess.scoring import accuracies, selected_accuracy
 from ba3us.data import BatchIndices, Source, Target
 from ba3us.methods.base import Outputs
 from ba3us.methods.registry import Entry
 from ba3us.schedules import InverseDecay, borrowed_by_interval, ramp
-from ba3us.selection import accuracies, selected_accuracy
 from ba3us.training import Execution, Hook, Trainer
 from golden_tools import LAYERS, close, feature_network, linears, named_parameters, rows, set_weights, tensor
 

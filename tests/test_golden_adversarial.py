@@ -13,7 +13,7 @@ from ba3us import losses, methods
 from ba3us.data import BatchIndices, Source, Target
 from ba3us.methods.base import DomainOutputs, Outputs, Step
 from ba3us.methods.etn import leaky_log_softmax, leaky_scores
-from ba3us.methods.parts import sample_weights
+from ba3us.methods.shared import sample_weights
 from ba3us.nn import DiscriminatorBank, Network
 from ba3us.training import Execution, Hook, Trainer
 from golden_tools import (

@@ -8,7 +8,7 @@ import torch
 
 from ba3us import losses, methods
 from ba3us.methods.base import DomainOutputs, Outputs, Step
-from ba3us.methods.parts import sample_weights, target_mass
+from ba3us.methods.shared import sample_weights, target_mass
 from ba3us.nn import TransNorm1d, TransNorm2d, reverse_gradient
 from ba3us.schedules import InverseDecay, ramp
 from golden_tools import (

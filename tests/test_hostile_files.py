@@ -21,9 +21,9 @@ from ba3us.cli import main
 from ba3us.data import files
 from ba3us.data.files import read_features, read_labels
 from ba3us.data.images import read_images
-from ba3us.engine.model import Model
 from ba3us.errors import UserError
-from ba3us.training import checkpoint
+from ba3us.run.build import Model
+from ba3us.training import checkpoints
 
 X, Y, XT, _ = clouds()
 
@@ -79,7 +79,7 @@ def test_checkpoints_models_and_weights_run_no_code(tmp_path, bomb):
         torch.save({"format": "ba3us run 3", "module": bomb}, tmp_path / name)
         (tmp_path / f"bare {name}").write_bytes(pickle.dumps(bomb))
     for prefix in ("", "bare "):
-        refused(checkpoint.load, tmp_path / f"{prefix}x.ckpt")
+        refused(checkpoints.load, tmp_path / f"{prefix}x.ckpt")
         refused(Model.load, tmp_path / f"{prefix}x.safetensors")
         pytest.importorskip("timm", reason="the extra vision is not installed")
         refused(lambda path: create_backbone("test_resnet", path), tmp_path / f"{prefix}x.pth")
@@ -174,7 +174,7 @@ def test_a_header_that_promises_terabytes_is_refused(tmp_path, suffix):
 
 def test_a_picture_that_declares_too_many_pixels_is_left_out(tmp_path):
     image = pytest.importorskip("PIL.Image", reason="the extra vision is not installed")
-    from ba3us.data.decoding import UnreadableError, decode
+    from ba3us.data.image_cache import UnreadableError, decode
 
     image.new("RGB", (4, 4)).save(tmp_path / "x.png")
     content = bytearray((tmp_path / "x.png").read_bytes())
@@ -186,7 +186,7 @@ def test_a_picture_that_declares_too_many_pixels_is_left_out(tmp_path):
 
 
 def test_a_method_that_can_not_fit_says_so(monkeypatch):
-    from ba3us.engine import build
+    from ba3us.run import build
 
     monkeypatch.setattr(build, "memory", lambda: 10**9)
     y = np.arange(1000)

@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV
 
 from arrays_toys import FAST, clouds
 from ba3us import PartialAdapter
-from ba3us.training.seeding import seeded
+from ba3us.training.checkpoints import seeded
 
 X, Y, XT, YT = clouds()
 ASKED = [("auto", 0), ("ba3us", 1)]

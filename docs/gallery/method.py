@@ -6,10 +6,9 @@ import numpy as np
 from torch import Tensor
 
 from ba3us import PartialAdapter
-from ba3us.methods.base import Method, MethodInfo, Outputs, Step
-from ba3us.methods.options import NonNegative
-from ba3us.methods.parts import SourceRiskOptions, source_risk
+from ba3us.methods.base import Method, MethodInfo, NonNegative, Outputs, Step
 from ba3us.methods.registry import register
+from ba3us.methods.shared import SourceRiskOptions, source_risk
 
 
 @dataclass(frozen=True, kw_only=True)

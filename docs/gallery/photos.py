@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ba3us.engine import Spec, adapt, predict
+from ba3us.adapt import adapt, predict
 from ba3us.report import write_run_page
+from ba3us.run.spec import Spec
 
 SHAPES = {"ball": "ellipse", "box": "rectangle", "roof": "triangle", "bar": "bar"}
 

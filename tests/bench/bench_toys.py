@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ba3us.bench.execute import Outcome, execute
+from ba3us.bench.jobs import Outcome, execute
 
 NAMES = ["ant", "bee", "cat"]
 FAST = {"steps": 4, "batch_size": 4, "bottleneck": 4}

@@ -15,9 +15,9 @@ from test_bench_local import COLUMNS
 from test_bench_study import call
 
 from ba3us import bench
-from ba3us.bench import cluster
+from ba3us.bench import workers
 from ba3us.bench.database import Database
-from ba3us.bench.execute import samples as features_of
+from ba3us.bench.jobs import samples as features_of
 from ba3us.errors import UserError
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -70,7 +70,7 @@ def test_a_node_dies_nothing_is_lost_and_figures_are_the_local_ones(tmp_path, no
         return samples.setdefault(file, features_of(moved))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "samples", shipped)
+        patch.setattr(workers, "samples", shipped)
         spread = bench.run(study, tmp_path / "ray.sqlite", work=doomed, address=made.address)
     killer.join()
     assert set(spread["outcome"]) == {"ok"} and len(spread) == 4
@@ -85,7 +85,7 @@ def test_a_node_dies_nothing_is_lost_and_figures_are_the_local_ones(tmp_path, no
             pd.testing.assert_frame_equal(one.kept(key).history, two.kept(key).history)
     # whoever stops early leaves no task and no connection behind
     (marks / "doomed").write_text("none")
-    ended = cluster.run(study.jobs, made.address)
+    ended = workers.run_on_ray(study.jobs, made.address)
     next(ended)
     ended.close()
     assert not ray.is_initialized()
@@ -93,7 +93,7 @@ def test_a_node_dies_nothing_is_lost_and_figures_are_the_local_ones(tmp_path, no
 
 def test_a_machine_with_other_versions_is_refused(tmp_path):
     job = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=1, options=FAST).jobs[0]
-    failed = cluster._carried(doomed, job, {"ba3us": "0"})
+    failed = workers._carried(doomed, job, {"ba3us": "0"})
     assert "use the same" in failed.reason
 
 

@@ -15,7 +15,7 @@ import pytest
 from bench_toys import FAST, outcome, write_protocol
 
 from ba3us import bench
-from ba3us.bench import packing
+from ba3us.bench import database as packing
 from ba3us.bench.database import Database, Failure
 from ba3us.errors import UserError
 

@@ -13,11 +13,11 @@ import pytest
 from bench_toys import FAST, outcome, write_domain, write_protocol
 
 from ba3us import bench
+from ba3us.assess.scoring import Score, scored
 from ba3us.bench import jobs as planning
 from ba3us.bench.database import Database, Failure
 from ba3us.bench.tables import tables
 from ba3us.errors import UserError
-from ba3us.selection import Score, scored
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from test_bench_study import call
 
 from ba3us import bench
-from ba3us.bench import images
+from ba3us.bench import jobs as images
 from ba3us.bench.database import Database
-from ba3us.bench.execute import execute
-from ba3us.data.frozen_domain import FrozenTarget
+from ba3us.bench.jobs import execute
+from ba3us.data.activations import FrozenTarget
 from ba3us.errors import UserError
 from ba3us.paper import layout
 from image_toys import COLOURS

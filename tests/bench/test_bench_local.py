@@ -17,9 +17,9 @@ import pytest
 from bench_toys import FAST, PROTOCOL, deadly, deaf, marked, talkative, write_domain, write_protocol
 
 from ba3us import bench, progress
-from ba3us.bench import local
+from ba3us.bench import workers
 from ba3us.bench.database import Database
-from ba3us.bench.execute import Outcome, execute
+from ba3us.bench.jobs import Outcome, execute
 
 COLUMNS = ["label", "task", "seed", "accuracy:last", "accuracy:entropy", "accuracy:oracle"]
 
@@ -46,7 +46,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start wh
 from pathlib import Path
 from bench_toys import FAST, slow_after_two
 from ba3us import bench
-from ba3us.bench import local
 study = bench.prepare(Path(sys.argv[1]), methods="source-only,dann", seeds=2, options=FAST)
 bench.run(study, Path(sys.argv[2]), workers=1, work=slow_after_two)
 """
@@ -113,9 +112,9 @@ def test_a_polite_end_leaves_no_process_and_says_how_to_go_on(tmp_path, marks):
 
 
 def test_a_worker_that_does_not_listen_is_ended_all_the_same(tmp_path, marks, monkeypatch):
-    monkeypatch.setattr(local, "_PATIENCE", 0.2)
+    monkeypatch.setattr(workers, "_PATIENCE", 0.2)
     study = prepared(write_protocol(tmp_path), methods="source-only", tasks="P->Q")
-    ended = local.run(study.jobs, workers=2, work=deaf)
+    ended = workers.run_local(study.jobs, workers=2, work=deaf)
     assert next(ended)[0].seed == 0
     ended.close()  # would wait for ever
     assert not [process for process in multiprocessing.active_children() if process.is_alive()]
@@ -159,7 +158,7 @@ def test_a_diverging_run_is_a_row(tmp_path):
 
 def test_how_far_a_run_has_come_is_heard_before_it_ends(tmp_path):
     study, heard = prepared(write_protocol(tmp_path), methods="source-only"), list[tuple[str, float]]()
-    ended = local.run(study.jobs, 2, talkative, told=lambda job, share: heard.append((job.key, share)))
+    ended = workers.run_local(study.jobs, 2, talkative, told=lambda job, share: heard.append((job.key, share)))
     keys = {job.key for job, outcome in ended if isinstance(outcome, Outcome)}
     assert keys == {job.key for job in study.jobs} and sorted(heard) == sorted((key, 0.5) for key in keys)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bench_toys import write_protocol
 
-from ba3us.bench import paper
+from ba3us.bench import protocol
 from ba3us.bench.protocol import Subset, read_protocol, shipped
 from ba3us.errors import UserError
 
@@ -55,9 +55,9 @@ def test_numbers_of_images_are_the_papers():
 
 
 def test_the_papers_numbers_come_along():
-    assert paper.printed("office31")["ba3us", "Avg"] == 97.81
-    assert paper.printed("office-home")["source-only", "Ar->Cl"] == 46.33
-    assert paper.printed(None) == {}
+    assert protocol.paper_accuracies("office31")["ba3us", "Avg"] == 97.81
+    assert protocol.paper_accuracies("office-home")["source-only", "Ar->Cl"] == 46.33
+    assert protocol.paper_accuracies(None) == {}
 
 
 def test_rules_pick_classes():

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from ba3us import bench, methods
 from ba3us.bench.domains import File, digest_of
-from ba3us.bench.execute import execute
+from ba3us.bench.jobs import execute
 from ba3us.cli import app
 from ba3us.errors import UserError
-from ba3us.neighbours import Neighbours
+from ba3us.scores import Neighbours
 from ba3us.training import Evaluation
 
 COUNTS = "expected: {P: {ant: 10, bee: 10, cat: 10}, Q: 30}\n"

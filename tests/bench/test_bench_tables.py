@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ba3us.bench.tables import ranked, tables
-from ba3us.bench.writers import WRITERS, chosen_format
+from ba3us.bench.tables import WRITERS, chosen_format, ranked, tables
 from ba3us.errors import UserError
 
 

@@ -20,7 +20,7 @@ import ba3us
 from arrays_toys import NAMES, clouds
 from ba3us.cli import app
 from ba3us.errors import UserError, require
-from ba3us.training import checkpoint
+from ba3us.training import checkpoints
 
 X, Y, XT, YT = clouds()
 SMALL = ["--method", "ba3us", "--steps", "20"]
@@ -156,7 +156,7 @@ def test_a_command_that_is_told_to_end_saves_and_says_how_to_go_on(folder, numbe
     assert process.returncode == code and "Traceback" not in said
     advice = said.partition("Interrupted; go on with: ")[2].splitlines()[0]
     assert advice == shlex.join(["ba3us", *asked, "--out", "r", "--resume"])
-    assert checkpoint.load(folder / "r" / "checkpoints" / "state.ckpt")["position"] == [0, 31]
+    assert checkpoints.load(folder / "r" / "checkpoints" / "state.ckpt")["position"] == [0, 31]
     subprocess.run([*command, *shlex.split(advice)[1:]], env=env, check=True, capture_output=True)
     one, other = ((folder / out / "model.safetensors").read_bytes() for out in ("whole", "r"))
     assert one == other and not (folder / "r" / "checkpoints").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import subprocess
 import sys
@@ -10,12 +11,11 @@ from pathlib import Path
 import pytest
 
 import ba3us
-from ba3us.cli import memory
 
 # in a process of its own: the choice is for good
 ALONE = """
 import resource, torch
-from ba3us.cli.memory import keep_memory
+from ba3us.cli.app import keep_memory
 
 def new_pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -46,5 +46,5 @@ def test_no_call_of_the_library_changes_the_allocator():
 
 def test_elsewhere_nothing_is_changed(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    monkeypatch.setattr(memory.ctypes, "CDLL", None)  # not even looked for
-    memory.keep_memory()
+    monkeypatch.setattr(ctypes, "CDLL", None)  # not even looked for
+    keep_memory()

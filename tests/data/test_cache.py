@@ -7,9 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from ba3us.data import cache, store
-from ba3us.data.cache import open_images
-from ba3us.data.decoding import decode, map_in_order
+from ba3us.data import image_cache, store
+from ba3us.data.image_cache import decode, map_in_order, open_images
 from ba3us.data.images import Skipped, read_images
 from ba3us.errors import UserError
 
@@ -45,7 +44,7 @@ def decoded(monkeypatch):
         names.append(f"{path.parent.name}/{path.name}")
         return decode(path, side)
 
-    monkeypatch.setattr(cache, "decode", noted)
+    monkeypatch.setattr(image_cache, "decode", noted)
     return names
 
 
@@ -135,7 +134,7 @@ def test_expected_rows_are_decoded_before_they_are_read(folder, decoded, monkeyp
 
 
 def test_expecting_is_bounded(folder, monkeypatch):
-    monkeypatch.setattr(cache, "_MOST_WAITING", 3)
+    monkeypatch.setattr(image_cache, "_MOST_WAITING", 3)
     pixels = open_images(read_images(folder), SIDE, cache_gb=0, workers=1).pixels
     pixels.expect(np.arange(2))
     pixels.expect(np.arange(2, 5))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ba3us.data import Source, Target
-from ba3us.data.mapped import Mapped
+from ba3us.data.domains import Mapped
 from ba3us.errors import UserError
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -88,7 +88,7 @@ def test_opposite_infinities_do_not_cancel():
 
 
 def test_bad_rows_are_found_beyond_the_first_chunk(monkeypatch):
-    monkeypatch.setattr("ba3us.data.domain._CHUNK_VALUES", 6)  # two rows at a time
+    monkeypatch.setattr("ba3us.data.domains._CHUNK_VALUES", 6)  # two rows at a time
     x = X.copy()
     x[3, 2] = np.nan
     with pytest.raises(UserError, match="row 3"):

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ba3us.data import frozen_domain, store
-from ba3us.data.frozen_domain import FrozenSource, FrozenTarget
+from ba3us.data import activations, store
+from ba3us.data.activations import FrozenSource, FrozenTarget
 from ba3us.errors import UserError
 from image_toys import MEAN, STD, image_domains
 
@@ -133,7 +133,7 @@ def test_the_number_of_workers_does_not_matter(cache_gb, monkeypatch, tmp_path):
 
 
 def test_torch_computes_with_few_threads_in_each_worker_and_is_given_them_back(monkeypatch):
-    monkeypatch.setattr(frozen_domain, "cores", lambda: 4)
+    monkeypatch.setattr(activations, "cores", lambda: 4)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

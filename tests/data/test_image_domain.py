@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ba3us.data.image_domain import ImageSource, ImageTarget, PixelArray
+from ba3us.data.image_domains import ImageSource, ImageTarget, PixelArray
 from ba3us.errors import UserError
 from image_toys import MEAN, SIDE, SIZE, STD, coloured, image_domains
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ba3us.data.tables import marked, new_table, read_table, unmarked
+from ba3us.data.files import marked, new_table, read_table, unmarked
 
 ODD = st.text(st.sampled_from("=+-@\t\r\n'\",;1e.a "), max_size=6) | st.text(max_size=6)
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ba3us.data import Source, Target
-from ba3us.data.taught import TaughtSource
+from ba3us.data.domains import TaughtSource
 
 
 def test_rows_and_labels_of_both():

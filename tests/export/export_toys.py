@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from arrays_toys import FAST, NAMES, clouds
-from ba3us.engine import Spec, adapt
+from ba3us.adapt import adapt
+from ba3us.run.spec import Spec
 
 runtime = pytest.importorskip("onnxruntime", reason="needs the export extra")
 pytest.importorskip("onnxscript", reason="needs the export extra")

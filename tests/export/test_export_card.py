@@ -12,11 +12,10 @@ import yaml
 from export_toys import XT, feature_run, session
 
 from arrays_toys import NAMES
-from ba3us.data.tables import new_table, read_table
+from ba3us.data.files import new_table, read_table
 from ba3us.errors import UserError
 from ba3us.export import export
-from ba3us.export.card import _verdict
-from ba3us.export.markdown import prose, verbatim, visible
+from ba3us.export.card import _verdict, prose, verbatim, visible
 
 markdown = pytest.importorskip("markdown_it", reason="needs a renderer")
 NASTY = [

@@ -15,16 +15,15 @@ from typer.testing import CliRunner
 import ba3us
 from arrays_toys import NAMES
 from ba3us import methods
+from ba3us.adapt import predict
 from ba3us.cli import app
-from ba3us.data.tables import read_table
-from ba3us.engine import predict
-from ba3us.engine.build import Blueprint
-from ba3us.engine.model import Model
-from ba3us.engine.samples import Arrays
+from ba3us.data.files import read_table
 from ba3us.errors import UserError
-from ba3us.export import export, exporting, onnx_file
-from ba3us.export.rows import Rows
-from ba3us.export.served import Served, description
+from ba3us.export import export, exporting
+from ba3us.export import exporting as onnx_file
+from ba3us.export.exporting import Rows, Served, description
+from ba3us.run.build import Blueprint, Model
+from ba3us.run.opening import Arrays
 from toys import CLASSES, WIDTH, blobs, fit, options_for
 
 

@@ -15,10 +15,11 @@ import torch
 from export_toys import classes, metadata, session
 from safetensors.torch import save_file
 
-from ba3us.data.decoding import decode
-from ba3us.data.tables import read_table
-from ba3us.engine import Spec, adapt, predict
+from ba3us.adapt import adapt, predict
+from ba3us.data.files import read_table
+from ba3us.data.image_cache import decode
 from ba3us.export import export
+from ba3us.run.spec import Spec
 from image_toys import COLOURS
 
 Image = pytest.importorskip("PIL.Image", reason="needs the vision extra")

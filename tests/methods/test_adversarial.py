@@ -15,7 +15,7 @@ from ba3us.data import Target
 from ba3us.errors import UserError
 from ba3us.methods.base import DomainOutputs, Outputs, Phase, Step
 from ba3us.methods.etn import leaky_cross_entropy, leaky_log_softmax, leaky_scores
-from ba3us.methods.parts import sample_weights, target_mass
+from ba3us.methods.shared import sample_weights, target_mass
 from ba3us.nn import TransNorm1d
 from ba3us.training import Execution, Hook
 from toys import CLASSES, WIDTH, blobs, build, trainer

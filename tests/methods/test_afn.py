@@ -9,7 +9,7 @@ from torch import nn
 from ba3us import methods
 from ba3us.errors import UserError
 from ba3us.methods.base import WARMUP
-from ba3us.training import parameters
+from ba3us.training import loop
 from toys import CLASSES, WIDTH, blobs, build, trainer
 
 
@@ -47,7 +47,7 @@ def test_the_backbone_has_no_momentum():
     fitted = trainer("safn", backbone=backbone)
     groups = {
         g["lr_scale"]: g["momentum"]
-        for g in parameters.optimizer(fitted.module, fitted.recipe, fitted.recipe.phases[0]).param_groups
+        for g in loop.optimizer(fitted.module, fitted.recipe, fitted.recipe.phases[0]).param_groups
     }
     assert groups == {0.1: 0.0, 1.0: 0.9}
     assert not fitted.recipe.nesterov

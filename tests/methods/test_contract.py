@@ -13,7 +13,7 @@ from torch import nn
 
 from ba3us import methods
 from ba3us.data import Source, Target
-from ba3us.methods.published import TASKS
+from ba3us.methods.registry import TASKS
 from ba3us.nn import Network
 from ba3us.training import Execution, Hook, Result, Trainer
 from toys import CLASSES, WIDTH, assert_same_run, blobs, options_for, same_state

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from ba3us import methods
+from ba3us.assess.scoring import summary
 from ba3us.errors import UserError
-from ba3us.methods.published import TASKS
+from ba3us.methods.registry import TASKS
 from ba3us.nn import Head, Network
-from ba3us.selection import summary
 from ba3us.training import Execution
 from toys import CLASSES, WIDTH, blobs, fit
 

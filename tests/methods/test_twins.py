@@ -8,7 +8,7 @@ from torch import nn
 
 from ba3us import losses
 from ba3us.methods.base import Batch, Inputs, Step
-from ba3us.training import parameters
+from ba3us.training import loop
 from toys import CLASSES, WIDTH, blobs, build, same_state, trainer
 
 
@@ -66,7 +66,7 @@ def test_a_shared_backbone_exists_once_and_learns_at_the_backbones_rate():
     shared, apart = (trainer("twins", backbone=backbone, shared_backbone=s) for s in (True, False))
     names = {n for n, _ in shared.module.named_parameters()}
     assert not any(n.startswith("method.twin.backbone") for n in names)
-    optimizer = parameters.optimizer(apart.module, apart.recipe, apart.recipe.phases[0])
+    optimizer = loop.optimizer(apart.module, apart.recipe, apart.recipe.phases[0])
     slow = sum(len(g["params"]) for g in optimizer.param_groups if g["lr_scale"] == 0.1)
     assert slow == 4  # weight and bias, twice
     source, target, _ = blobs()

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from ba3us.data.decoding import decode
-from ba3us.data.image_domain import ImageTarget, PixelArray
+from ba3us.data.image_cache import decode
+from ba3us.data.image_domains import ImageTarget, PixelArray
 from ba3us.errors import UserError
 
 timm = pytest.importorskip("timm", reason="needs the vision extra")
-from ba3us.nn import backbones, efficientnet_lite0  # noqa: E402
+from ba3us.nn import backbones  # noqa: E402
 from ba3us.nn.backbones import create_backbone  # noqa: E402
 
 SMALL = "test_resnet"  # timm's own toy network
@@ -151,8 +151,8 @@ def lite0():
 
 
 def test_packaged_weights_are_all_used(lite0):
-    state = efficientnet_lite0.packaged_weights()
-    model = timm.create_model(efficientnet_lite0.TIMM_NAME)
+    state = backbones.packaged_weights()
+    model = timm.create_model(backbones.LITE0_TIMM_NAME)
     assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in model.state_dict().items()}
     loaded = lite0.module.state_dict()
     assert all(torch.equal(loaded[k], state[k]) for k in loaded)

@@ -13,7 +13,7 @@ from ba3us.errors import UserError
 timm = pytest.importorskip("timm", reason="needs the vision extra")
 from timm.models.vgg import VGG  # noqa: E402
 
-from ba3us.nn import depth  # noqa: E402
+from ba3us.nn import backbones  # noqa: E402
 from ba3us.nn.backbones import Backbone, create_backbone  # noqa: E402
 
 
@@ -44,7 +44,7 @@ def test_the_parts_are_the_whole(model, train):
     with torch.no_grad():
         whole = model(x)
     total = sum(p.numel() for p in model.parameters())
-    parts = depth.cut(wrapped(model), train)
+    parts = backbones.cut(wrapped(model), train)
     with torch.no_grad():
         torch.testing.assert_close(parts.tail(parts.front(x)), whole, rtol=1e-4, atol=1e-5)
     counts = [sum(p.numel() for p in part.parameters()) for part in (parts.front, parts.tail)]
@@ -61,7 +61,7 @@ def test_the_parts_are_the_whole(model, train):
 def test_tail_is_the_last_third_of_the_blocks(name, first):
     with torch.device("meta"):
         backbone = create_backbone(name, pretrained=False)
-    parts = depth.cut(backbone, "tail")
+    parts = backbones.cut(backbone, "tail")
     assert parts.first == first
     x = torch.empty(2, 3, 224, 224, device="meta")
     assert parts.tail(parts.front(x)).shape == (2, backbone.dim)
@@ -70,33 +70,33 @@ def test_tail_is_the_last_third_of_the_blocks(name, first):
 def test_all_and_named_stages():
     names = ["conv1", "layer1", "layer2", "layer3", "layer4"]
     model = timm.create_model("test_resnet", num_classes=0)
-    assert depth.stages(model) == names
-    everything = depth.cut(wrapped(model), "all")
+    assert backbones.stages(model) == names
+    everything = backbones.cut(wrapped(model), "all")
     assert everything.front is None and everything.tail is model
-    assert depth.cut(wrapped(model), "conv1").front is None
-    assert depth.cut(wrapped(model), "layer4").first == "layer4.0"
+    assert backbones.cut(wrapped(model), "conv1").front is None
+    assert backbones.cut(wrapped(model), "layer4").first == "layer4.0"
     model = timm.create_model("test_resnet", num_classes=0)
-    assert depth.cut(wrapped(model), "layer2.0").first == "layer2.0"
+    assert backbones.cut(wrapped(model), "layer2.0").first == "layer2.0"
 
 
 def test_modes_are_left_as_they_were():
     model = timm.create_model("test_resnet", num_classes=0).train()
     model.layer4.eval()
-    parts = depth.cut(wrapped(model), "layer3")
+    parts = backbones.cut(wrapped(model), "layer3")
     assert parts.tail.layer3.training and not parts.tail.layer4.training
 
 
 def test_unknown_stage():
     model = timm.create_model("test_resnet", num_classes=0)
     with pytest.raises(UserError, match=r"no stage called 'layer5'.*did you mean 'layer\d'"):
-        depth.cut(wrapped(model), "layer5")
+        backbones.cut(wrapped(model), "layer5")
     with pytest.raises(UserError, match=r"choose one of head, tail, all, .*layer1"):
-        depth.cut(wrapped(model), "xyz")
+        backbones.cut(wrapped(model), "xyz")
 
 
 def test_networks_that_are_no_chain():
     with pytest.raises(UserError, match=r"'toy' can't be cut at 'blocks.4'.*'head' or 'all'"):
-        depth.cut(wrapped(timm.create_model("test_vit", num_classes=0), 160), "blocks.4")
+        backbones.cut(wrapped(timm.create_model("test_vit", num_classes=0), 160), "blocks.4")
 
     class Around(nn.Module):
         def __init__(self):
@@ -107,12 +107,12 @@ def test_networks_that_are_no_chain():
             return (self.b(self.a(x)) + x).mean((2, 3))
 
     with pytest.raises(UserError, match="can't be cut at 'b'"):
-        depth.cut(wrapped(Around()), "b")
+        backbones.cut(wrapped(Around()), "b")
 
 
 def test_frozen_inside_a_trained_network():
     front = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
-    frozen = depth.Frozen(front)
+    frozen = backbones.Frozen(front)
     nn.Sequential(frozen, nn.Linear(4, 2)).train()
     assert not any(module.training for module in frozen.modules())
     before = front[1].running_mean.clone()

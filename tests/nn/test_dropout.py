@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ba3us.nn import dropout
-from ba3us.nn.dropout import Dropout
+from ba3us.nn import discriminator
+from ba3us.nn.discriminator import Dropout
 
 
 @pytest.mark.parametrize("p", [0.5, 0.25, 0.1, 0.9])
@@ -42,10 +42,10 @@ def test_eval_zero_rate_seed_and_gradient():
 @pytest.mark.parametrize("shape", [(7,), (81, 64), (3, 5)])
 def test_every_bit_of_a_random_word_is_one_even_chance(shape):
     torch.manual_seed(3)
-    words = dropout._random_words(-(-torch.Size(shape).numel() // 64))
+    words = discriminator._random_words(-(-torch.Size(shape).numel() // 64))
     bits = [(int(word) >> i) & 1 for word in words for i in range(64)]
     torch.manual_seed(3)
-    coins = dropout._coins(torch.Size(shape), torch.float64)
+    coins = discriminator._coins(torch.Size(shape), torch.float64)
     assert coins.shape == shape and coins.flatten().tolist() == [2.0 * b for b in bits[: coins.numel()]]
 
 

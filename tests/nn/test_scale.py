@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ba3us.nn.scale import Scale, far_from_unit
+from ba3us.nn.norms import Scale, far_from_unit
 
 G = torch.Generator().manual_seed(0)
 

@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 
 from ba3us.errors import UserError
-from ba3us.paper import drawings, figures, style
+from ba3us.paper import figures
+from ba3us.paper import figures as drawings
+from ba3us.paper import figures as style
 
 pytest.importorskip("matplotlib", reason="the extra `paper` is not installed")
 
@@ -153,10 +155,12 @@ def lightness(color: str) -> float:
 
 
 def test_the_papers_systems_look_the_same_in_every_figure():
-    whole = style.looks(["Source only", "E-DANN", "BAA", "BA3US", "BAA"])
+    whole = style.method_styles(["Source only", "E-DANN", "BAA", "BA3US", "BAA"])
     assert list(whole.values()) == list(style.LOOKS[:4])
-    assert style.looks(["BA3US", "Source only"]) == {name: whole[name] for name in ("BA3US", "Source only")}
-    assert list(style.looks(["BA3US", *"abcde"]).values()) == [*style.LOOKS, style.LOOKS[0]]
+    assert style.method_styles(["BA3US", "Source only"]) == {
+        name: whole[name] for name in ("BA3US", "Source only")
+    }
+    assert list(style.method_styles(["BA3US", *"abcde"]).values()) == [*style.LOOKS, style.LOOKS[0]]
 
 
 def test_looks_differ_in_grey_line_and_marker():

@@ -9,7 +9,7 @@ import torch
 
 from ba3us.data import Target
 from ba3us.errors import UserError
-from ba3us.paper import plane
+from ba3us.paper import figures
 
 
 class Seeing:
@@ -24,22 +24,22 @@ class Seeing:
 
 
 def test_at_most_its_share_of_each_domain_is_seen_and_it_repeats(monkeypatch):
-    monkeypatch.setattr(plane, "MOST_POINTS", 40)
+    monkeypatch.setattr(figures, "MOST_POINTS", 40)
     x = np.random.default_rng(0).normal(size=(60, 80)).astype(np.float32)
     x[:30] += 8
     domains, model = (Target(x), Target(x[:10] + 0.1)), Seeing()
-    found = plane.in_plane(model, *domains)
+    found = figures.in_plane(model, *domains)
     assert model.rows == len(found) and found["domain"].value_counts().to_dict() == {"source": 20, "target": 10}
     assert found["row"].iloc[[0, 19, 20, 29]].tolist() == [0, 59, 0, 9]
-    pd.testing.assert_frame_equal(found, plane.in_plane(model, *domains))
+    pd.testing.assert_frame_equal(found, figures.in_plane(model, *domains))
 
 
 def test_tsne_keeps_clusters_apart_and_needs_four_samples():
     x = np.random.default_rng(0).normal(size=(40, 8))
     x[:20] += 20
-    xy = plane.tsne(x)
+    xy = figures.tsne(x)
     centres = xy[:20].mean(0), xy[20:].mean(0)
     near = [np.linalg.norm(xy - c, axis=1) for c in centres]
     assert ((near[0] < near[1]) == (np.arange(40) < 20)).all()
     with pytest.raises(UserError, match="needs at least 4"):
-        plane.tsne(x[:3])
+        figures.tsne(x[:3])

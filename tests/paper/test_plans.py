@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from ba3us import methods
-from ba3us.bench.paper import results
+from ba3us.bench.protocol import results
 from ba3us.errors import UserError
-from ba3us.methods.published import TASKS
+from ba3us.methods.registry import TASKS
 from ba3us.paper import PLANS, figures, plan
 
 PARTS = [(p.name, part) for p in PLANS.values() for part in p.parts]

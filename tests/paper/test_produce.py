@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from ba3us.bench import local
+from ba3us.bench import study
 from ba3us.bench.database import Database
+from ba3us.bench.workers import tried
 from ba3us.cli import app
 from ba3us.errors import UserError
 from ba3us.paper import layout
@@ -40,9 +41,9 @@ def order(data, tmp_path, monkeypatch) -> Order:
     """Runs in this process, on one core."""
 
     def run(jobs, workers, work, told):
-        return ((job, local.tried(work, job)) for job in jobs)
+        return ((job, tried(work, job)) for job in jobs)
 
-    monkeypatch.setattr(local, "run", run)
+    monkeypatch.setattr(study, "run_local", run)
     seen = {"backbone": "test_resnet", "weights": str(data / "w.safetensors"), "size": 32, "device": "cpu"}
     named = {"out": tmp_path / "out", "database": tmp_path / "p.sqlite", "root": data}
     return Order(**named, seeds=1, options=FAST, images=seen, anyway=True)
@@ -118,7 +119,7 @@ def test_a_picture_of_samples_is_not_trained_for_twice(order, monkeypatch):
     with Database(order.database) as database:
         assert database.table().equals(before)  # what was there stays as it was
     first = (order.out / "figure5.csv").read_bytes()
-    monkeypatch.setattr(local, "run", lambda jobs, *_, **__: iter([pytest.fail(j.label) for j in jobs]))
+    monkeypatch.setattr(study, "run_local", lambda jobs, *_, **__: iter([pytest.fail(j.label) for j in jobs]))
     produce("figure5", few)
     assert (order.out / "figure5.csv").read_bytes() == first
 

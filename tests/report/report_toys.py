@@ -11,7 +11,8 @@ import numpy as np
 import yaml
 
 from arrays_toys import FAST, clouds
-from ba3us.engine import Spec, adapt
+from ba3us.adapt import adapt
+from ba3us.run.spec import Spec
 from toys import CLASSES
 
 NASTY = [

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ba3us import bench
 from ba3us.bench.database import Failure
-from ba3us.bench.execute import execute
+from ba3us.bench.jobs import execute
 from ba3us.cli import app
 from ba3us.errors import UserError
 from ba3us.report import write_bench_page, write_database_page

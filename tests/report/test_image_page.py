@@ -12,9 +12,10 @@ import torch
 from report_toys import taken
 from safetensors.torch import save_file
 
-from ba3us.data.decoding import thumbnail
-from ba3us.engine import Spec, adapt
+from ba3us.adapt import adapt
+from ba3us.data.image_cache import thumbnail
 from ba3us.report import write_run_page
+from ba3us.run.spec import Spec
 from image_toys import COLOURS
 
 Image = pytest.importorskip("PIL.Image", reason="needs the vision extra")

@@ -10,7 +10,7 @@ from report_toys import taken, write_data
 from typer.testing import CliRunner
 
 from ba3us.cli import app
-from ba3us.data.tables import read_table
+from ba3us.data.files import read_table
 from ba3us.progress import visible
 
 NAMES = [

@@ -12,7 +12,7 @@ import pytest
 from report_toys import NASTY, write_study
 
 from ba3us import bench
-from ba3us.bench.execute import execute
+from ba3us.bench.jobs import execute
 from ba3us.report import write_database_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
@@ -310,8 +310,7 @@ def test_without_script_everything_can_be_read(browser, nasty_page):
 
 
 def test_a_long_table_unfolds(visit, tmp_path, folder):
-    from ba3us.report.page import write_page
-    from ba3us.report.parts import Page, Section, Table
+    from ba3us.report.page import Page, Section, Table, write_page
 
     rows = [[f"row {i}", "x"] for i in range(40)]
     long = Section("s", "S", [Table("Long", ["a", "b"], rows)])

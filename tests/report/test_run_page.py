@@ -16,10 +16,12 @@ from report_toys import NASTY, PATHS, Taken, make_run, taken, tell, write_data
 
 from arrays_toys import FAST, clouds
 from ba3us import PartialAdapter
-from ba3us.data.tables import read_table
-from ba3us.engine import Run, Spec, adapt
+from ba3us.adapt import adapt
+from ba3us.data.files import read_table
 from ba3us.errors import UserError
 from ba3us.report import write_run_page
+from ba3us.run.run import Run
+from ba3us.run.spec import Spec
 
 
 @pytest.fixture

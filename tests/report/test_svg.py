@@ -7,8 +7,7 @@ import math
 import pytest
 from markupsafe import Markup
 
-from ba3us.report.charts import Course, Curve, curves
-from ba3us.report.svg import Scale, element, scale, short
+from ba3us.report.charts import Course, Curve, Scale, curves, element, scale, short
 
 
 def test_an_element_escapes_what_it_is_given_but_not_other_elements():

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["ba3us.data", "ba3us.engine.spec", "ba3us.bench.protocol", "yaml"]):
+with atheris.instrument_imports(include=["ba3us.data", "ba3us.run.spec", "ba3us.bench.protocol", "yaml"]):
     import yaml  # noqa: F401
 
     from ba3us.bench.protocol import read_protocol
     from ba3us.data.images import read_class_names, read_images
-    from ba3us.engine.spec import Spec
     from ba3us.errors import UserError
+    from ba3us.run.spec import Spec
 
 _LIST = [b"a/0.png 0\nb/1.png 1\n", b"a/0.png\n", b"\xef\xbb\xbfa/0.png\t12\r\n", b"../x 1\n/abs 0\n"]
 _SPEC = [

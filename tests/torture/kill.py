@@ -30,9 +30,9 @@ from PIL import Image
 
 from ba3us.bench.database import Database
 from ba3us.cli import main as command
-from ba3us.engine import folder as files
-from ba3us.engine.run import Run
-from ba3us.training import checkpoint
+from ba3us.run import storage as files
+from ba3us.run.run import Run
+from ba3us.training import checkpoints
 
 _WRITES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "ctypes.dlsym", "shutil.rmtree")
 _PATIENCE = 600
@@ -131,7 +131,7 @@ def readable_run(folder: Path) -> None:
     if out.is_dir() and files.is_run(out):
         Run.load(out)
     elif files.state_file(out).is_file():
-        checkpoint.load(files.state_file(out))
+        checkpoints.load(files.state_file(out))
 
 
 def same_run(folder: Path, reference: Path) -> None:

@@ -14,9 +14,9 @@ import torch
 from ba3us import PartialAdapter
 from ba3us.bench.database import Database
 from ba3us.cli.app import app
-from ba3us.data.cache import open_images
+from ba3us.data.image_cache import open_images
 from ba3us.data.images import read_class_names, read_images
-from ba3us.engine.spec import Spec
+from ba3us.run.spec import Spec
 from ba3us.training import Hook
 
 TRAINED = ("--method", "source-only", "--steps", "2", "--threads", "1")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from arrays_toys import NAMES, clouds
-from ba3us.engine import Spec, train
-from ba3us.engine.opening import OpenedArrays
-from ba3us.engine.samples import Arrays
+from ba3us.adapt import train
 from ba3us.errors import UserError
+from ba3us.run.opening import Arrays, OpenedArrays
+from ba3us.run.spec import Spec
 from ba3us.training import Evaluation
-from ba3us.training.collapse import collapsed
+from ba3us.training.monitoring import collapsed
 
 X, Y, XT, _ = clouds(120, 90)
 CODES = np.searchsorted(NAMES, Y)

@@ -17,8 +17,9 @@ import torch
 from torch import distributed
 
 from ba3us.errors import UserError
-from ba3us.training import Execution, devices
-from ba3us.training.team import Team
+from ba3us.training import Execution
+from ba3us.training import distributed as devices
+from ba3us.training.distributed import Team
 from device_jobs import FEATURES, JOBS, LENGTHS, built, together
 
 TRAINED = [*FEATURES, "ba3us with borrowed rows", "ba3us with warm-up"]

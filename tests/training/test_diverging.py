@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from ba3us.errors import UserError
-from ba3us.training import Execution, Hook, checkpoint
-from ba3us.training.diverging import MOST_TRIES, DivergedError
+from ba3us.training import Execution, Hook, checkpoints
+from ba3us.training.monitoring import MOST_TRIES, DivergedError
 from toys import assert_same_run, blobs, trainer
 
 SOURCE, TARGET, _ = blobs()
@@ -43,7 +43,7 @@ def test_the_state_is_saved_for_a_look_and_the_good_one_stays(tmp_path):
     path = tmp_path / "state.ckpt"
     with pytest.raises(UserError, match=r"\(the state then is in .*state\.ckpt\.diverged\)"):
         spoilt(trainer(run=execution(checkpoint=path)), at=5, term="entropy").fit(SOURCE, TARGET)
-    good, wrong = checkpoint.load(path), checkpoint.load(tmp_path / "state.ckpt.diverged")
+    good, wrong = checkpoints.load(path), checkpoints.load(tmp_path / "state.ckpt.diverged")
     assert (good["position"], wrong["position"]) == ([0, 4], [0, 5])
     finite = [all(torch.isfinite(v).all() for v in s["module"].values()) for s in (good, wrong)]
     assert finite == [True, False]

@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from ba3us import methods
-from ba3us.data.frozen_domain import FrozenSource, FrozenTarget
+from ba3us.data.activations import FrozenSource, FrozenTarget
 from ba3us.nn import Network
-from ba3us.nn.backbones import Backbone
-from ba3us.nn.depth import Frozen, cut
+from ba3us.nn.backbones import Backbone, Frozen, cut
 from ba3us.training import Execution, Hook, Trainer
 from image_toys import image_domains, toy_backbone
 from toys import assert_same_run, options_for, same_state

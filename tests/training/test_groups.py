@@ -7,7 +7,7 @@ import torch
 
 from ba3us import methods
 from ba3us.nn import Network
-from ba3us.training import Trainer, parameters
+from ba3us.training import Trainer, loop
 
 pytest.importorskip("timm", reason="needs the vision extra")
 from ba3us.nn.backbones import create_backbone
@@ -27,7 +27,7 @@ def test_backbone_at_a_tenth_of_the_heads_rate(name, dim, count):
         network = Network(backbone.module, backbone.dim, CLASSES, entry.method.head(config))
         method = entry.create(network, config)
     trainer = Trainer(network, method)
-    slow, fast = parameters.optimizer(trainer.module, trainer.recipe, trainer.recipe.phases[0]).param_groups
+    slow, fast = loop.optimizer(trainer.module, trainer.recipe, trainer.recipe.phases[0]).param_groups
     assert (slow["lr_scale"], fast["lr_scale"]) == (0.1, 1.0)
     assert slow["momentum"] == fast["momentum"] == 0.9 and slow["nesterov"] and fast["nesterov"]
     assert slow["weight_decay"] == fast["weight_decay"] == 1e-3

@@ -14,7 +14,7 @@ from ba3us.data import Source
 from ba3us.errors import UserError
 from ba3us.methods.base import Batch, Inputs, Phase
 from ba3us.training import Execution, Hook, Trainer
-from ba3us.training.predict import evaluating
+from ba3us.training.evaluation import evaluating
 from toys import CLASSES, WIDTH, blobs, build, trainer
 
 RUN = Execution(threads=1, log_every=1)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ba3us.training import Execution, Hook
-from ba3us.training.seeding import seeded
+from ba3us.training.checkpoints import seeded
 from toys import assert_same_run, blobs, fit, options_for, same_state
 
 SMALL = options_for("ba3us", warmup_steps=3)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ba3us.errors import UserError
-from ba3us.training import Execution, Hook, checkpoint
+from ba3us.training import Execution, Hook, checkpoints
 from toys import WIDTH, assert_same_run, blobs, trainer
 
 
@@ -131,9 +131,9 @@ def test_the_comparison_would_notice_a_difference(tmp_path):
     source, target, _ = blobs()
     with pytest.raises(InterruptedRunError):
         trainer(run=config(path, 1), hooks=(StopAt("step", "adapt", 5),)).fit(source, target)
-    state = checkpoint.load(path)
+    state = checkpoints.load(path)
     state["random"]["cpu"] = torch.Generator().manual_seed(1).get_state()
-    checkpoint.save(path, state)
+    checkpoints.save(path, state)
     other = trainer(run=config(path)).resume(path).fit(source, target)
     with pytest.raises(AssertionError):
         assert_same_run(other, trainer().fit(source, target))
@@ -159,7 +159,7 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch, err
 
     monkeypatch.setattr(torch, "save", half)
     with pytest.raises((type(error), UserError)):  # a disk's error is a sentence
-        checkpoint.save(path, {"position": [0, 0]})
+        checkpoints.save(path, {"position": [0, 0]})
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -170,7 +170,7 @@ def _die_while_writing(path):
         os._exit(9)
 
     torch.save = half
-    checkpoint.save(path, {"position": [0, 0]})
+    checkpoints.save(path, {"position": [0, 0]})
 
 
 def test_a_process_killed_while_writing_leaves_the_old_checkpoint(tmp_path):
@@ -181,7 +181,7 @@ def test_a_process_killed_while_writing_leaves_the_old_checkpoint(tmp_path):
     process.join(30)
     assert process.exitcode == 9
     assert path.read_bytes() == before
-    assert checkpoint.load(path)["position"] == [0, 8]
+    assert checkpoints.load(path)["position"] == [0, 8]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.999])
@@ -196,14 +196,14 @@ def test_a_truncated_checkpoint_is_a_sentence(tmp_path, share):
 def test_a_flipped_byte_is_noticed_or_harmless(tmp_path):
     path = tmp_path / "c.pt"
     whole = saved(path)
-    intact, noticed = pickle.dumps(listed(checkpoint.load(path))), 0
+    intact, noticed = pickle.dumps(listed(checkpoints.load(path))), 0
     positions = range(0, len(whole), len(whole) // 60)
     for position in positions:
         damaged = bytearray(whole)
         damaged[position] ^= 0xFF
         path.write_bytes(damaged)
         try:
-            assert pickle.dumps(listed(checkpoint.load(path))) == intact  # padding between the records
+            assert pickle.dumps(listed(checkpoints.load(path))) == intact  # padding between the records
         except UserError:
             noticed += 1
     assert noticed > len(positions) / 3
@@ -232,7 +232,7 @@ def test_another_programs_file_is_a_sentence(tmp_path, content):
         trainer().resume(path)
 
 
-@pytest.mark.parametrize(("program", "name"), [(checkpoint, "ba3us"), (torch, "torch")])
+@pytest.mark.parametrize(("program", "name"), [(checkpoints, "ba3us"), (torch, "torch")])
 def test_a_checkpoint_of_another_version_is_a_sentence(tmp_path, monkeypatch, program, name):
     path = tmp_path / "c.pt"
     with monkeypatch.context() as then:
@@ -244,7 +244,7 @@ def test_a_checkpoint_of_another_version_is_a_sentence(tmp_path, monkeypatch, pr
 
 def test_a_checkpoint_that_lacks_a_part_is_a_sentence(tmp_path):
     path = tmp_path / "c.pt"
-    checkpoint.save(path, {"position": [0, 0]})
+    checkpoints.save(path, {"position": [0, 0]})
     with pytest.raises(UserError, match="belongs to another method"):
         trainer().resume(path)
 

@@ -13,7 +13,7 @@ from ba3us import scores
 from ba3us.errors import UserError
 from ba3us.methods.base import DomainOutputs, Phase
 from ba3us.training import Execution, Trainer
-from ba3us.training.rules import RULES, Rule, rule_for
+from ba3us.training.evaluation import RULES, Rule, rule_for
 from toys import blobs, build, same_state, trainer
 
 SWING = {"steps": 12, "refresh_every": 2, "learning_rate": 0.3, "alpha": 0.0}  # entropy goes up and down

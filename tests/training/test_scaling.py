@@ -7,8 +7,8 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.precision import MixedPrecision
 
-from ba3us.training import Execution, Hook, checkpoint, devices
-from ba3us.training.team import Team
+from ba3us.training import Execution, Hook, checkpoints, distributed
+from ba3us.training.distributed import Team
 from toys import assert_same_run, blobs, trainer
 
 
@@ -20,7 +20,7 @@ def half(monkeypatch):
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
         return Fabric(accelerator="cpu", plugins=MixedPrecision("16-mixed", "cpu", scaler)), Team()
 
-    monkeypatch.setattr(devices, "start", start)
+    monkeypatch.setattr(distributed, "start", start)
 
 
 class Stop(Hook):
@@ -35,13 +35,13 @@ def test_a_resumed_run_goes_on_with_its_scale(half, tmp_path):
     whole = trainer().fit(source, target)
     with pytest.raises(KeyboardInterrupt):
         trainer(run=config, hooks=(Stop(),)).fit(source, target)
-    state = checkpoint.load(tmp_path / "c.pt")
+    state = checkpoints.load(tmp_path / "c.pt")
     assert state["position"] == [0, 4] and state["precision"]["scale"] == 16.0
     resumed = trainer(run=config).resume(tmp_path / "c.pt").fit(source, target)
     assert_same_run(resumed, whole)
-    assert checkpoint.load(tmp_path / "c.pt")["precision"]["scale"] == 64.0
+    assert checkpoints.load(tmp_path / "c.pt")["precision"]["scale"] == 64.0
 
 
 def test_full_precision_has_no_scale(tmp_path):
     trainer(run=Execution(threads=1, checkpoint=tmp_path / "c.pt")).fit(*blobs()[:2])
-    assert checkpoint.load(tmp_path / "c.pt")["precision"] == {}
+    assert checkpoints.load(tmp_path / "c.pt")["precision"] == {}

@@ -7,7 +7,7 @@ import pytest
 
 from ba3us.data import Source, Target
 from ba3us.training import Execution, Watch
-from ba3us.training.watch import saturated_discriminator, vanished_weights
+from ba3us.training.monitoring import saturated_discriminator, vanished_weights
 from toys import blobs, trainer
 
 

@@ -4,8 +4,7 @@ from ba3us.bench.database import Database
 from ba3us.bench.jobs import System
 from ba3us.bench.protocol import Protocol, read_protocol, shipped
 from ba3us.bench.study import Study, check, made_by, page, prepare, run, study_tables
-from ba3us.bench.tables import ranked
-from ba3us.bench.writers import WRITERS, chosen_format
+from ba3us.bench.tables import WRITERS, chosen_format, ranked
 
 __all__ = [
     "WRITERS",

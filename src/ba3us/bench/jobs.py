@@ -1,28 +1,179 @@
-"""From a protocol to the runs it takes: every job is one method, one dataset, one seed."""
+"""The one place where the benchmark meets training."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import nn
 
 from ba3us import __version__, methods
-from ba3us.bench.domains import Dataset, Pair, digest_of
-from ba3us.bench.images import Sight
+from ba3us.adapt import train
+from ba3us.bench.domains import Dataset, Domain, File, Pair, digest_of, image_list
 from ba3us.bench.protocol import Protocol
-from ba3us.errors import did_you_mean, require
+from ba3us.data import Target
+from ba3us.data.files import read_features
+from ba3us.data.image_cache import CachedPixels, open_images
+from ba3us.data.images import ImageList
+from ba3us.errors import UserError, did_you_mean, optional_import, require
 from ba3us.methods.auto import NAME as AUTO
-from ba3us.methods.base import MethodOptions
-from ba3us.methods.published import TASKS
-from ba3us.methods.registry import Entry
+from ba3us.methods.base import MethodOptions, Step
+from ba3us.methods.registry import TASKS, Entry
 from ba3us.nn import Network
+from ba3us.nn.backbones import OFFLINE, Backbone
+from ba3us.run.build import Model
+from ba3us.run.opening import (
+    NEIGHBOURS,
+    Arrays,
+    Images,
+    Opened,
+    OpenedArrays,
+    OpenedImages,
+    check_precision,
+    depth,
+    gigabytes,
+    neighbours,
+    place,
+    sampled,
+    seen_with,
+    view_count,
+)
+from ba3us.run.spec import Spec
+from ba3us.scores import Neighbours
+from ba3us.training import Hook, Trainer
+
+# --- images -----------------------------------------------------------------------------------------------
+# Images of a benchmark: what they are seen with, and how those of a task are opened.
+
+
+FIELDS = (  # of a spec, for images only
+    "backbone", "weights", "train", "views", "size", "device", "precision", "cache_gb",
+)  # fmt: skip
+_DECIDE = ("backbone", "weights", "train", "size")  # what decides which network it is, and how it is cut
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What images are seen with: a spec in which all is decided, and what tells its weights from others."""
+
+    spec: Spec
+    weights: str
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """All that a result depends on, as JSON values."""
+        names = ("backbone", "train", "views", "size", "ten_crop", "precision", "device")
+        return {name: getattr(self.spec, name) for name in names} | {"weights": self.weights}
+
+    def with_views(self, ten_crop: bool) -> Sight:
+        """The same for a method that refreshes from ten crops, or does not."""
+        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, ten_crop=ten_crop))
+
+
+def sight(protocol: Protocol, asked: dict[str, Any]) -> Sight:
+    """Decide what was left open: the protocol's backbone, and what this machine can do."""
+    spec = Spec(**{"method": "source-only", "backbone": protocol.backbone or OFFLINE, **asked})
+    check_precision(spec)
+    spec = dataclasses.replace(spec, train=depth(spec), views=view_count(spec), device=place(spec))
+    return Sight(spec, _weights(spec))
+
+
+def check_kind(domains: Iterable[Domain], asked: dict[str, Any]) -> bool:
+    """Whether all domains are images; refuse a mixture, and what was asked of images if they are none."""
+    kinds = {domain.file.images: domain for domain in domains}
+    if len(kinds) > 1:
+        raise UserError(
+            f"Domain {kinds[True].name!r} ({kinds[True].file.path}) is images, {kinds[False].name!r} "
+            f"({kinds[False].file.path}) features: make features of all (ba3us embed), or of none."
+        )
+    if asked and True not in kinds:
+        first = next(iter(asked)).replace("_", "-")
+        raise UserError(f"--{first} is for images, but the domains are feature files: leave it out.")
+    return True in kinds
+
+
+def open_pair(seen: Sight, pair: Pair, workers: int | None = 1, show: bool = False) -> OpenedImages:
+    """The chosen images of a task; one that can't be read is an error, because scores count all of them."""
+    backbone, samples = copy.deepcopy(_seen_with(seen))  # a run takes it apart
+    how: dict[str, Any] = {"cache_gb": gigabytes(seen.spec), "workers": workers, "progress": show}
+    source, target = (
+        _readable(file, rows, samples.side, how)
+        for file, rows in ((pair.source, pair.source_rows), (pair.target, pair.target_rows))
+    )
+    classes = list(range(pair.num_classes))
+    return OpenedImages(samples, source, pair.source_labels, target, classes, backbone, [], {})
+
+
+def warm(tasks: Iterable[tuple[Sight, Pair]], show: bool = False) -> None:
+    """Decode, and run what stays frozen, once and on all cores, before many runs ask for it."""
+    for seen, pair in tasks:
+        _seen_with(seen)  # weights that can't be had are an error at once
+        with suppress(UserError):  # an unreadable image is a reason in the rows of its runs
+            opened = open_pair(seen, pair, None, show)
+            front = opened.samples.encoder(backbone=opened.backbone).front
+            opened.domains(front, seen.spec, show)
+
+
+def _readable(file: File, rows: np.ndarray, side: int, how: dict[str, Any]) -> CachedPixels:
+    listed = _listed(file)
+    chosen = ImageList(listed.root, [listed.paths[row] for row in rows])
+    opened = open_images(chosen, side, **how)
+    if opened.skipped:
+        first = opened.skipped[0]
+        raise UserError(
+            f"{len(opened.skipped)} of {len(chosen)} images of {file.path} can't be read (the first, "
+            f"{first.path}: {first.reason}): mend or remove them."
+        )
+    return opened.pixels
+
+
+@lru_cache(maxsize=4)
+def _listed(file: File) -> ImageList:
+    """The images of a domain; a worker lists those of a task once, not for every run."""
+    listed, digest = image_list(file.path, file.root)
+    check_same(file.path, digest == file.digest)
+    return listed
+
+
+def _seen_with(seen: Sight) -> tuple[Backbone, Images]:
+    return _backbone(seen.weights, *(getattr(seen.spec, name) for name in _DECIDE))
+
+
+@lru_cache(maxsize=1)  # networks may be large
+def _backbone(known: str, *decided: Any) -> tuple[Backbone, Images]:
+    spec = Spec(**dict(zip(_DECIDE, decided)))
+    check_same(spec.weights, _weights(spec) == known)
+    return seen_with(spec)
+
+
+def _weights(spec: Spec) -> str:
+    """A digest of the weights file, or what names the weights that come from elsewhere."""
+    if spec.weights is None:
+        return f"timm {optional_import('timm', 'vision').__version__}"
+    require(Path(spec.weights).is_file(), f"There is no weights file {spec.weights}: check the path.")
+    return digest_of(Path(spec.weights).read_bytes())
+
+
+def check_same(path: Any, same: bool) -> None:
+    """Refuse what has changed since the keys of the runs were made."""
+    require(same, f"{path} is not what it was when the benchmark began: start it again.")
+
+
+# --- jobs -------------------------------------------------------------------------------------------------
+# From a protocol to the runs it takes: every job is one method, one dataset, one seed.
+
 
 THREADS = 1  # of a run; sums depend on it in the last bit
 
@@ -210,3 +361,124 @@ def _known(entry: Entry) -> set[str]:
     """The options that a method makes use of."""
     kind = entry.method.Options
     return {f.name for f in fields(kind)} - {*kind.unused}
+
+
+# --- execute ----------------------------------------------------------------------------------------------
+# The one place where the benchmark meets training.
+
+
+_OFTEN = 2.0  # seconds between two words on how far a run has come
+Place = Callable[[Model, Target, Target], pd.DataFrame]  # of source and target
+
+# rules that choose among the evaluations of a run afterwards: which of their label-free scores, and its sign
+RULES = {"entropy": ("entropy", -1), "information-maximisation": ("information_maximisation", 1)}
+RULES |= {"nuclear-norm": ("nuclear_norm", 1), NEIGHBOURS: ("beyond_chance", 1)}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run leaves behind; no target label had a part in it.
+
+    `evaluations` has a row per look at the target (phase, step, candidate, and a column per label-free score),
+    `predictions` the classes it gave then, [evaluations, rows], and `probabilities` their means over the rows,
+    [evaluations, classes]; `selected` is the row each rule chose; `said` what the run says of itself: verdict,
+    classes, leaderboard. `points` are rows of both domains in the plane, where somebody wants to draw them.
+    """
+
+    history: pd.DataFrame
+    evaluations: pd.DataFrame
+    predictions: np.ndarray
+    probabilities: np.ndarray
+    selected: dict[str, int]
+    updates: int
+    seconds: float
+    cpu_seconds: float
+    said: dict[str, Any]
+    points: pd.DataFrame | None = None
+
+
+def execute(job: Job, place: Place | None = None) -> Outcome:
+    """Carry a job out, on one thread; `place` puts both domains into the plane as the model sees them."""
+    spec, opened = opened_job(job)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    # of the automatic choice only parts could be told
+    hooks = [_Telling(job.tell)] if job.tell is not None and job.method != AUTO else []
+    run, target = train(spec, opened, hooks=hooks)
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    table = pd.DataFrame(
+        [{"phase": e.phase, "step": e.step, "candidate": e.candidate, **e.scores} for e in run.evaluations]
+    )
+    if isinstance(opened, OpenedArrays):
+        near, rows = _neighbours(job.data, opened, spec)
+        table["beyond_chance"] = [near.beyond_chance(e.predictions[rows]) for e in run.evaluations]
+    chosen = {
+        rule: (sign * table[score]).where(table["candidate"])
+        for rule, (score, sign) in RULES.items()
+        if score in table
+    }
+    return Outcome(
+        history=run.history,
+        evaluations=table,
+        predictions=np.stack([e.predictions for e in run.evaluations]),
+        probabilities=np.stack([e.mean_probabilities for e in run.evaluations]).astype(np.float32),
+        selected={rule: int(values.argmax()) for rule, values in chosen.items()},
+        updates=run.about["updates"],
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        said={name: run.summary().get(name) for name in ("verdict", "classes", "leaderboard")},
+        points=place(run.model, opened.domains(run.model.front, spec, False).source, target) if place else None,
+    )
+
+
+class _Telling(Hook):
+    """Passes on how far a run has come, now and then."""
+
+    def __init__(self, tell: Callable[[float], None]) -> None:
+        self.tell, self.told = tell, time.monotonic()
+
+    def on_step(self, trainer: Trainer, step: Step) -> None:
+        """After an update."""
+        if time.monotonic() - self.told >= _OFTEN:
+            done, every = step.number + 1, sum(phase.steps for phase in trainer.recipe.phases)
+            self.told = time.monotonic()
+            self.tell((trainer.recipe.before(step.phase) + done) / every)
+
+
+_found: dict[
+    str, tuple[Neighbours, np.ndarray]
+] = {}  # of the last target; the runs of a task follow each other
+
+
+def _neighbours(data: str, opened: OpenedArrays, spec: Spec) -> tuple[Neighbours, np.ndarray]:
+    """The target's neighbourhoods, and the rows among which they were looked for."""
+    if data not in _found:
+        rows = sampled(len(opened.target))
+        _found.clear()
+        _found[data] = neighbours(*opened.domains(None, spec, False), rows), rows
+    return _found[data]
+
+
+def opened_job(job: Job) -> tuple[Spec, Opened]:
+    """What a job asks of the engine, and its samples."""
+    pair = job.pair
+    spec = Spec(
+        method=job.method,
+        options=job.options,
+        seed=job.seed,
+        threads=THREADS,
+        evaluate_every=job.evaluate_every,
+    )
+    if job.images is not None:
+        seen = {name: getattr(job.images.spec, name) for name in (*FIELDS, "ten_crop")}
+        return dataclasses.replace(spec, workers=1, **seen), open_pair(job.images, pair)
+    source, target = pair.shipped or (samples(pair.source), samples(pair.target))
+    x, xt = source[pair.source_rows], target[pair.target_rows]
+    classes = list(range(pair.num_classes))
+    return spec, OpenedArrays(Arrays(x.shape[1:]), x, pair.source_labels, xt, classes)
+
+
+@lru_cache(maxsize=4)
+def samples(file: File) -> np.ndarray:
+    """Features of a file; a worker reads those of a task once, not for every run."""
+    check_same(file.path, digest_of(file.path.read_bytes()) == file.digest)
+    return read_features(file.path).features

@@ -4,20 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from importlib.resources import files
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
 
 from ba3us import methods
-from ba3us.bench import paper
 from ba3us.errors import UserError, did_you_mean, require
-from ba3us.methods.published import TASKS
+from ba3us.methods.registry import TASKS
 
 SHIPPED = Path(str(files("ba3us.bench") / "protocols"))
+
+
+# --- paper ------------------------------------------------------------------------------------------------
+# The numbers printed in the BA³US paper, beside which a benchmark puts its own.
+
+
+AVERAGE = "Avg"
+
+
+def superscripted(label: str) -> str:
+    """A label with the superscript that commands and tables of numbers do without."""
+    return label.replace("BA3US", "BA³US")
+
+
+@cache
+def results() -> pd.DataFrame:
+    """Accuracies (%) of tables 1–6: table, protocol, method (our name), printed name, task, accuracy, std."""
+    return pd.read_csv(str(files("ba3us.bench") / "paper_results.csv"), comment="#")
+
+
+def protocols() -> list[str]:
+    """The protocols that the paper has a table of."""
+    return sorted(results()["protocol"].unique())
+
+
+def paper_accuracies(protocol: str | None) -> dict[tuple[str, str], float]:
+    """Accuracies (%) by method, or a row's own label in the studies of ξ and β, and task (or ``Avg``)."""
+    rows = results()[results()["protocol"] == protocol]
+    return dict(zip(zip(rows["method"], rows["task"]), rows["accuracy"]))
 
 
 @dataclass(frozen=True)
@@ -149,7 +179,7 @@ def _parsed(content: Any, path: Path) -> Protocol:
         require(bool(given.get(key)), f"There are no {key}: name at least one.")
     places = _mapping(given["domains"], "domains")
     domains = {k: _texts([v] if isinstance(v, str) else v, f"domain {k!r}") for k, v in places.items()}
-    for key, choices in (("published", list(TASKS)), ("paper", paper.protocols())):
+    for key, choices in (("published", list(TASKS)), ("paper", protocols())):
         _known([_text(given[key], key)] if key in given else [], choices, key)
     made = {
         key: _text(given[key], key)

@@ -14,17 +14,33 @@ from typing import Any
 
 import pandas as pd
 
-from ba3us.bench import cluster, local
 from ba3us.bench.database import Database, Failure
 from ba3us.bench.domains import STAND_IN, Dataset, Domain, dataset, inspect
-from ba3us.bench.execute import RULES, Outcome, execute
-from ba3us.bench.images import Sight, check_kind, sight, warm
-from ba3us.bench.jobs import Job, System, chosen_methods, jobs, labelled, narrowed, tuned_with_labels
+from ba3us.bench.jobs import (
+    RULES,
+    Job,
+    Outcome,
+    Sight,
+    System,
+    check_kind,
+    chosen_methods,
+    execute,
+    jobs,
+    labelled,
+    narrowed,
+    sight,
+    tuned_with_labels,
+    warm,
+)
 from ba3us.bench.protocol import Protocol, Subset, read_protocol
-from ba3us.bench.tables import Table, tables
-from ba3us.bench.writers import markdown
+from ba3us.bench.tables import Table, markdown, tables
+from ba3us.bench.workers import Work, run_local, run_on_ray
 from ba3us.errors import did_you_mean, require
 from ba3us.progress import bar
+
+# --- study ------------------------------------------------------------------------------------------------
+# A study: a protocol, the methods to put through it, and the tables that come out.
+
 
 Begin = Callable[..., Iterator[tuple[Job, Outcome | Failure]]]  # given whom to tell of shares
 _MOST_NAMED = 3  # runs that a line of progress has room for
@@ -116,7 +132,7 @@ def run(
     workers: int = 0,
     retry_failed: bool = False,
     show: bool = False,
-    work: local.Work = execute,
+    work: Work = execute,
     address: str | None = None,
     drawn: bool = False,
 ) -> pd.DataFrame:
@@ -140,9 +156,9 @@ def run(
             if address is None:
                 on_gpu = any(job.images is not None and job.images.spec.device == "cuda" for job in todo)
                 workers = workers or int(on_gpu)  # runs would fight for the memory of the one device
-                begin: Begin = partial(local.run, missing, workers, work)
+                begin: Begin = partial(run_local, missing, workers, work)
             else:
-                begin = partial(cluster.run, missing, address, workers, work)
+                begin = partial(run_on_ray, missing, address, workers, work)
             _record(database, begin, labels, len(todo), show)
         except (KeyboardInterrupt, SystemExit):
             left = len({job.key for job in todo} - database.outcomes(drawn).keys())

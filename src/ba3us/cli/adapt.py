@@ -13,8 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ba3us.cli.app import Json, app, show
-from ba3us.cli.memory import keep_memory
+from ba3us.cli.app import Json, app, keep_memory, show
 from ba3us.errors import UserError, require
 from ba3us.progress import moment, say, visible
 
@@ -134,10 +133,10 @@ def adapt(
     # torch warns of an option that a backbone with unused parameters needs
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     with moment("Loading torch", not json):
-        from ba3us import engine
-        from ba3us.engine.folder import can_go_on
+        from ba3us import adapt
+        from ba3us.run.storage import can_go_on
         from ba3us.training import TensorBoard
-        from ba3us.training.devices import launched
+        from ba3us.training.distributed import launched
 
     named = {k: given[k] for k in ("steps", *_OF_AUTO) if k in given}
     spec = _spec(asked, config, settings, named)
@@ -153,7 +152,7 @@ def adapt(
             )
             hooks = [] if tensorboard is None else [TensorBoard(tensorboard)]
             how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "hooks": hooks}
-            run = engine.adapt(spec, out, **how, show=team.first and not json)
+            run = adapt.adapt(spec, out, **how, show=team.first and not json)
     except (KeyboardInterrupt, SystemExit):
         again = ["ba3us", *(a for a in sys.argv[1:] if a != "--resume")]
         if can_go_on(out):
@@ -182,9 +181,9 @@ def _spec(asked: dict[str, Any], config: Path | None, settings: list[str] | None
     """What was typed, over what a file says."""
     import dataclasses
 
-    from ba3us.engine import Spec
     from ba3us.methods.auto import NAME as AUTO
-    from ba3us.methods.options import parse_options
+    from ba3us.methods.base import parse_options
+    from ba3us.run.spec import Spec
 
     options = parse_options(settings or ())
     for name in named:

@@ -2,17 +2,205 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
+import pandas as pd
+from scipy import sparse
+from sklearn.exceptions import DataConversionWarning
 
-from ba3us.data.memory import memory
+from ba3us.data.machine import memory
 from ba3us.data.writing import check_new_file, new_file
 from ba3us.errors import UserError, require
+
+# --- texts ------------------------------------------------------------------------------------------------
+# Tables of texts: CSV files as they were written, with nothing taken for a number or a gap.
+
+
+def read_texts(path: Path) -> pd.DataFrame:
+    """Every cell as text; bytes that are no text, as names of files may have, come through unchanged."""
+    try:
+        return pd.read_csv(path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape")
+    except (OSError, ValueError) as error:
+        raise UserError(f"The table {path} can't be read ({str(error).splitlines()[0]}): mend it.") from error
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+# CSV files that are safe to open in a spreadsheet, and can be read back as they were meant.
+
+
+_RUN = "[=+\\-@\t\r]"  # what a spreadsheet takes for the start of a formula
+_FORMULA, _MARKED = re.compile(f"'*{_RUN}"), re.compile(f"'+{_RUN}")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+@contextmanager
+def new_table(path: Path, columns: Iterable[str]) -> Iterator[Callable[[Iterable[Any]], Any]]:
+    """A CSV file, as a function that writes a row to it; texts that a spreadsheet would run are marked."""
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        lines = csv.writer(_Ends(file), lineterminator="\r\n")
+        lines.writerow(columns)
+        yield lambda row: lines.writerow([marked(cell) for cell in row])
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a file that :func:`new_table` made, marks taken off."""
+    try:
+        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+            columns, *rows = csv.reader(file, strict=True)
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"The table {path} can't be read ({error}): make it again.") from error
+    for number, row in enumerate(rows, start=1):
+        require(
+            len(row) in (0, len(columns)),
+            f"The table {path} has {len(row)} cells in row {number} for {len(columns)} columns: make it again.",
+        )
+    return [{key: unmarked(text) for key, text in zip(columns, row)} for row in rows if row]
+
+
+def marked(cell: Any) -> Any:
+    """A text that begins like a formula and is no number, behind a single quote; all else as it is.
+
+    A quote before such a beginning is doubled, so that :func:`unmarked` gives back every text.
+    """
+    formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
+    return f"'{cell}" if formula else cell
+
+
+def unmarked(text: str) -> str:
+    """What :func:`marked` was given."""
+    return text[1:] if _MARKED.match(text) else text
+
+
+class _Ends:
+    """Gives lines the system's ends: a cell with a carriage return is only quoted where lines end with one."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, line: str) -> int:
+        return self._file.write(line.removesuffix("\r\n") + os.linesep)
+
+
+# --- labels -----------------------------------------------------------------------------------------------
+# Labels of any type → numbers and the classes they stand for.
+
+
+def encoded(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of the source → (its classes, sorted; each row's class as an index into them)."""
+    require(
+        y is not None, "fit requires y to be passed, but the target y is None: give one label per source row."
+    )
+    require(rows > 0, "The source is empty: give at least one sample.")
+    require(not sparse.issparse(y), "The labels are a sparse matrix: make them a plain array.")
+    labels = _array(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=3
+        )
+        labels = labels.ravel()
+    require(
+        labels.ndim == 1, f"The labels have shape {labels.shape}: y should be a 1d array, one label per row."
+    )
+    require(
+        len(labels) == rows, f"The source has {rows} rows but {len(labels)} labels: give one label per row."
+    )
+    _check_characters(y, labels)
+    _check_each(labels)
+    listed = isinstance(y, (list, tuple)) and not isinstance(y[0], (list, tuple, np.ndarray))
+    given = y if listed else labels
+    try:
+        classes, encoded = np.unique(labels, return_inverse=True)
+        _check_apart(given, len(classes))
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in given})
+        raise UserError(
+            f"The labels are of kinds that can't be ordered ({', '.join(kinds)}): make them all strings."
+        ) from error
+    for label in classes.tolist():
+        require(
+            not isinstance(label, str) or _is_text(label),
+            f"The label {label!r} is no text (it holds half a character): mend it, or use numbers.",
+        )
+    require(
+        len(classes) > 1,
+        f"The source has only one class ({classes[:1].tolist()}): give rows of at least two classes.",
+    )
+    return classes, encoded
+
+
+def _check_characters(given: Any, labels: np.ndarray) -> None:
+    """An array of text drops zeros at the end; one from a damaged file may hold what is no text."""
+    if labels.dtype.kind == "U" and labels.size:
+        highest = int(np.ascontiguousarray(labels).view(np.uint32).max()) if labels.itemsize else 0
+        require(highest <= sys.maxunicode, f"The labels hold a character {highest}, which is none: mend them.")
+    if isinstance(given, (list, tuple)):
+        for row, label in enumerate(given):
+            ends = isinstance(label, (str, bytes)) and label[-1:] in ("\0", b"\0")
+            require(not ends, f"The label {label!r} of row {row} ends in a zero, which arrays drop: mend it.")
+
+
+def _check_apart(labels: Any, classes: int) -> None:
+    """Labels that differ stay different: as an array True and 1 are one, and so are very large numbers."""
+    if isinstance(labels, np.ndarray) and labels.dtype.kind != "O":
+        return
+    if len({isinstance(label, str) + 2 * isinstance(label, bytes) for label in labels}) > 1:
+        raise TypeError("text and something else")
+    apart = {(isinstance(label, (bool, np.bool_)), label) for label in labels}
+    require(
+        len(apart) == classes,
+        f"The labels hold {len(apart)} different values, but as an array only {classes} (such as True and 1): "
+        "make them all strings.",
+    )
+
+
+def _is_text(label: str) -> bool:
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _array(y: Any) -> np.ndarray:
+    try:
+        return np.asarray(y)
+    except ValueError as error:
+        raise UserError("The labels are lists of different lengths: give one label per row.") from error
+
+
+def _check_each(labels: np.ndarray) -> None:
+    """Every label is there, and is a class rather than a measurement."""
+    bad = pd.isna(labels)
+    if labels.dtype.kind == "f":
+        bad |= np.isinf(labels)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise UserError(f"The label of row {row} is {labels[row]}: label such rows or drop them.")
+    require(
+        labels.dtype.kind in "biufUSO",
+        f"Unknown label type: {labels.dtype}; give strings, whole numbers or booleans as labels.",
+    )
+    if labels.dtype.kind == "f":
+        broken = np.flatnonzero(labels != np.floor(labels))
+        require(
+            not len(broken),
+            f"Unknown label type: continuous, such as {labels[broken[:1]].tolist()}; "
+            "give strings, whole numbers or booleans as labels.",
+        )
+
+
+# --- files ------------------------------------------------------------------------------------------------
+# Feature files: what ``ba3us embed`` writes and every command on arrays reads.
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,59 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
 
 from ba3us import __version__, methods
 from ba3us.data.writing import check_new_file
-from ba3us.engine import Run
-from ba3us.engine.samples import Images
 from ba3us.errors import require
-from ba3us.export.markdown import prose, table, verbatim
-from ba3us.export.served import Served
+from ba3us.progress import visible
+from ba3us.run.opening import Images
+from ba3us.run.run import Run
+
+if TYPE_CHECKING:
+    from ba3us.export.exporting import Served
+
+
+# --- markdown ---------------------------------------------------------------------------------------------
+# Text from elsewhere as Markdown that shows it and does nothing else.
+
+
+_ACTIVE = re.compile(r"(^[-+=]|[\\`*_\[\]<>#|~&@])")
+
+
+def verbatim(text: object) -> str:
+    """A name as a code span, in which nothing is markup; pipes are escaped for tables."""
+    inside = visible(text).replace("|", "\\|")
+    if not inside.strip():
+        return "(no name)"
+    fence = "`" * (1 + max(map(len, re.findall("`+", inside)), default=0))
+    edge = " " if inside[0] in "` " or inside[-1] in "` " else ""
+    return f"{fence}{edge}{inside}{edge}{fence}"
+
+
+def prose(text: object) -> str:
+    """A sentence in which nothing is markup."""
+    return _ACTIVE.sub(r"\\\1", visible(text))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are Markdown already."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# --- card -------------------------------------------------------------------------------------------------
+# The model card: what a file is, what it is not for, and how to use it, as Markdown.
+
 
 _MARK = "<!-- model card of ba3us -->"
 

@@ -2,18 +2,269 @@
 
 from __future__ import annotations
 
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ba3us import __version__
+from ba3us.data import Target, image_domains
+from ba3us.data.image_cache import DRAFT, UnreadableError, decode, quiet_pillow
+from ba3us.data.image_domains import PixelArray
 from ba3us.data.writing import check_new_file, new_file, new_files
-from ba3us.engine import Run
-from ba3us.engine import folder as files
-from ba3us.errors import require
+from ba3us.errors import UserError, optional_import, require
 from ba3us.export import card as cards
-from ba3us.export import onnx_file
-from ba3us.export.rows import some_rows
-from ba3us.export.served import Served, description
 from ba3us.progress import say
+from ba3us.run import opening
+from ba3us.run import storage as files
+from ba3us.run.build import Model
+from ba3us.run.opening import Arrays, Images
+from ba3us.run.run import Run
+
+# --- rows -------------------------------------------------------------------------------------------------
+# A few samples that an exported file and the run itself are both asked about.
+
+
+_MOST = 8
+
+
+class Rows(NamedTuple):
+    """Samples as a file takes them, the logits of ``ba3us predict`` for them, and where they are from."""
+
+    inputs: np.ndarray
+    logits: torch.Tensor
+    origin: str
+
+
+def some_rows(run: Run) -> Rows:
+    """Some of the run's target if that is still there and of the same kind, else random ones."""
+    try:
+        found = _target_rows(run)
+        return _asked(run, found, f"{len(found)} rows of the target")
+    except (UserError, OSError):
+        return _asked(run, _random(run), f"{_MOST} random rows, because the target can't be read")
+
+
+def _asked(run: Run, found: np.ndarray, origin: str) -> Rows:
+    """Let the run predict features, or squares of pixels, the way it always does."""
+    model, samples = run.model, run.model.blueprint.samples
+    domain: Target
+    if isinstance(samples, Images):
+        windows = image_domains.central_windows(len(found), samples.side - samples.size)
+        inputs = image_domains.cut(torch.from_numpy(found), windows, samples.size).permute(0, 3, 1, 2)
+        domain = samples.domain(PixelArray(found), "target", model.front, "cpu", cache_gb=0)
+    else:
+        domain = samples.domain(found, "target")
+        inputs = domain.batch(slice(None), torch.float32)
+    return Rows(inputs.contiguous().numpy(), torch.cat([logits for _, logits in model.outputs(domain)]), origin)
+
+
+def _target_rows(run: Run) -> np.ndarray:
+    if run.spec.target is None:
+        raise UserError("The run was given arrays, which are not on disk.")
+    samples = run.model.blueprint.samples
+    if isinstance(samples, Arrays):
+        features = opening.read_array(run.spec.target).features
+        return np.asarray(features[_spread(len(features))])
+    listed, squares = opening.list_images(run.spec.target, run.spec.root), []
+    with quiet_pillow():
+        for row in _spread(len(listed)):
+            try:
+                squares.append(decode(listed.file(row), samples.side))
+            except UnreadableError:
+                continue
+    if not squares:
+        raise UserError(f"None of the first images of {run.spec.target} can be read.")
+    return np.stack(squares)
+
+
+def _spread(count: int) -> np.ndarray:
+    """So many rows, at most, from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, _MOST).astype(int))
+
+
+def _random(run: Run) -> np.ndarray:
+    samples, chance = run.model.blueprint.samples, np.random.default_rng(0)
+    if isinstance(samples, Arrays):
+        return chance.standard_normal((_MOST, *samples.shape), dtype=np.float32)
+    return chance.integers(0, 256, (_MOST, samples.side, samples.side, 3), dtype=np.uint8)
+
+
+# --- served -----------------------------------------------------------------------------------------------
+# The model of a run as one network: from what a user holds to probabilities.
+
+
+PROBABILITIES, LOGITS = "probabilities", "logits"
+
+
+class Served(nn.Module):
+    """Samples as they are → probabilities and logits of some classes, both float32 [n, classes].
+
+    It is all that ``ba3us predict`` does after an image is cropped: normalisation, the frozen front and the
+    method's own way to predict.
+
+    Parameters
+    ----------
+    model : Model
+        Of a run; it is put into eval mode.
+    classes : sequence of int, optional
+        The columns to keep, with probabilities that sum to one again; all by default.
+    """
+
+    columns: Tensor | None
+
+    def __init__(self, model: Model, classes: Sequence[int] | None = None) -> None:
+        super().__init__()
+        self.front, self.module, self.samples = model.front, model.module, model.blueprint.samples
+        self.register_buffer("columns", None if classes is None else torch.tensor(classes))
+        self.eval().requires_grad_(False)
+
+    @property
+    def of_images(self) -> bool:
+        """Whether samples are pixels."""
+        return isinstance(self.samples, Images)
+
+    @property
+    def input(self) -> str:
+        """What the samples are called in the file."""
+        return "pixels" if self.of_images else "features"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        samples = self.samples
+        return (3, samples.size, samples.size) if isinstance(samples, Images) else tuple(samples.shape)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """uint8 pixels [n, 3, size, size] or float32 arrays [n, …] → (probabilities, logits)."""
+        dtype, samples = next(self.module.parameters()).dtype, self.samples
+        if isinstance(samples, Images):
+            x = image_domains.normalised(x.permute(0, 2, 3, 1), tuple(samples.mean), tuple(samples.std))
+        if self.front is not None:
+            x = self.front(x)
+        logits = self.module.method.predict(self.module.network, x.to(dtype))[1]
+        logits = logits if self.columns is None else logits[:, self.columns]
+        return logits.softmax(dim=1).float(), logits.float()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of samples."""
+        return torch.uint8 if self.of_images else torch.float32
+
+
+def description(model: Model, classes: list[Any]) -> dict[str, str]:
+    """What a file says of itself, as texts; lists and tables are JSON."""
+    about: dict[str, Any] = {
+        "ba3us_version": __version__,
+        "model_digest": model.digest,
+        "method": model.blueprint.method,
+        "classes": json.dumps(classes),
+    }
+    if isinstance(model.blueprint.samples, Images):
+        about["image"] = json.dumps(_preparation(model.blueprint.samples))
+    return about
+
+
+def _preparation(samples: Images) -> dict[str, Any]:
+    """What to do with an image before the file is given its pixels, and what the file does with them."""
+    offset = int(image_domains.central_windows(1, samples.side - samples.size).top[0])
+    return {
+        "size": samples.size,
+        "resize": samples.side,
+        "offset": offset,
+        "draft": DRAFT,
+        "before": f"upright by EXIF, RGB, transparency on white; a JPEG may be decoded smaller (Pillow's draft "
+        f"mode), to no less than {DRAFT} times the side; resized to {samples.side}x{samples.side} (Pillow, "
+        f"bilinear) without keeping its aspect; {samples.size}x{samples.size} cut out at ({offset}, {offset})",
+        "inside": "(pixels / 255 - mean) / std",
+        "mean": list(samples.mean),
+        "std": list(samples.std),
+    }
+
+
+# --- onnx file --------------------------------------------------------------------------------------------
+# Writing an ONNX file, and asking it what the run is asked.
+
+
+LIMIT = 1e-4  # by how much a probability may differ from the run's own
+_LARGEST = 2_000_000_000  # bytes of weights that one ONNX file holds; protobuf ends at 2³¹
+
+
+def check_installed() -> str:
+    """Say before the work if a package is missing; returns the version of onnxruntime."""
+    packages = [optional_import(package, "export") for package in ("onnx", "onnxscript", "onnxruntime")]
+    return packages[-1].__version__
+
+
+def write(path: Path, served: Served, about: Mapping[str, str]) -> int:
+    """Write one file, or a second one beside it if its weights are too many; returns its opset."""
+    try:
+        with _quiet():
+            program = torch.onnx.export(
+                served,
+                (torch.zeros(2, *served.shape, dtype=served.dtype),),
+                input_names=[served.input],
+                output_names=[PROBABILITIES, LOGITS],
+                dynamic_shapes=({0: torch.export.Dim("n")},),
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as error:  # any operation of any backbone may have no translation
+        raise UserError(
+            f"The network can't be exported ({type(error).__name__}: torch's exporter does not know one of its "
+            f"operations): choose another backbone or method."
+        ) from error
+    assert program is not None
+    # else every node carries the paths of the source files it came from
+    optional_import("onnx_ir.passes.common", "export").ClearMetadataAndDocStringPass()(program.model)
+    program.model.metadata_props.update(about)
+    weights = sum(tensor.nbytes for tensor in served.state_dict().values())
+    program.save(path, external_data=weights > _LARGEST)
+    return program.model.opset_imports[""]
+
+
+def difference(path: Path, served: Served, inputs: np.ndarray, logits: torch.Tensor) -> float:
+    """How far a file's probabilities are from those of `logits`, at most; all rows at once and one alone."""
+    wanted = logits if served.columns is None else logits[:, served.columns]
+    probabilities = wanted.softmax(dim=1).numpy()
+    runtime = optional_import("onnxruntime", "export")
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    far = [
+        np.abs(session.run([PROBABILITIES], {served.input: inputs[:count]})[0] - probabilities[:count]).max()
+        for count in (len(inputs), 1)
+    ]
+    largest = float(np.max(far))
+    require(
+        largest <= LIMIT,  # false for NaN too
+        f"The exported network gives probabilities that differ by {largest:.1e} from the run's, more than "
+        f"{LIMIT:.0e}: nothing is written; use ba3us predict.",
+    )
+    return largest
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch's exporter says of itself on the way."""
+    before: Any = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+# --- exporting --------------------------------------------------------------------------------------------
+# From a run directory to an ONNX file and its card; what ``ba3us export`` does.
 
 
 def export(
@@ -39,7 +290,7 @@ def export(
     show : bool
         Say what is being done, on the standard error.
     """
-    runtime = onnx_file.check_installed()
+    runtime = check_installed()
     folder, out = Path(run), Path(out)
     card = out.with_suffix(".md") if card is None else Path(card)
     require(out.suffix == ".onnx", f"The output {out} must end in .onnx.")
@@ -56,9 +307,9 @@ def export(
     named = classes if kept is None else [classes[number] for number in kept]
     with new_files(out) as part, new_file(card) as page:
         say("Exporting", show)
-        opset = onnx_file.write(part, served, description(done.model, named))
+        opset = write(part, served, description(done.model, named))
         rows = some_rows(done)
-        far = onnx_file.difference(part, served, rows.inputs, rows.logits)
+        far = difference(part, served, rows.inputs, rows.logits)
         facts = cards.Facts(out.name, done, served, named, presence, opset, runtime, far, rows.origin)
         page.write_text(cards.written(facts), encoding="utf-8")
         size = sum(file.stat().st_size for file in part.parent.iterdir())

@@ -9,11 +9,9 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ba3us import losses
-from ba3us.methods.base import MethodInfo, Outputs, Step
-from ba3us.methods.options import NonNegative
-from ba3us.methods.parts import TwoEncoders, TwoEncodersOptions, domain_scores
-from ba3us.methods.published import Published, Settings
-from ba3us.methods.registry import register
+from ba3us.methods.base import MethodInfo, NonNegative, Outputs, Step
+from ba3us.methods.registry import Published, Settings, register
+from ba3us.methods.shared import TwoEncoders, TwoEncodersOptions, domain_scores
 from ba3us.nn import Network, reverse_gradient
 
 _TLL: Settings = {

@@ -9,11 +9,22 @@ from typing import ClassVar
 from torch import Tensor
 
 from ba3us import losses
-from ba3us.methods.base import Group, Method, MethodInfo, MethodOptions, Outputs, Phase, Recipe, Step
-from ba3us.methods.options import BelowOne, NonNegative, NormedBatch, Size
-from ba3us.methods.parts import SourceRiskOptions, SourceStageOptions, source_risk
-from ba3us.methods.published import Published, Settings, by_epochs
-from ba3us.methods.registry import register
+from ba3us.methods.base import (
+    BelowOne,
+    Group,
+    Method,
+    MethodInfo,
+    MethodOptions,
+    NonNegative,
+    NormedBatch,
+    Outputs,
+    Phase,
+    Recipe,
+    Size,
+    Step,
+)
+from ba3us.methods.registry import Published, Settings, by_epochs, register
+from ba3us.methods.shared import SourceRiskOptions, SourceStageOptions, source_risk
 from ba3us.nn import Head
 
 _FLOOR = 1e-6  # probabilities below it are left out of the entropy

@@ -1,4 +1,4 @@
-"""``auto``: not a system but a choice among systems, made by :mod:`ba3us.engine.auto` without target labels.
+"""``auto``: not a system but a choice among systems, made by :mod:`ba3us.auto.choose` without target labels.
 
 What it serves is a plain network, taught by the systems it tried; so its own losses are source-only's.
 """
@@ -9,8 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ba3us.methods.base import MethodInfo, MethodOptions
-from ba3us.methods.options import Count, NormedBatch, Positive
+from ba3us.methods.base import Count, MethodInfo, MethodOptions, NormedBatch, Positive
 from ba3us.methods.registry import register
 from ba3us.methods.source_only import SourceOnly
 

@@ -25,16 +25,179 @@ How the hard ones fit, without a special case in the loop:
 
 from __future__ import annotations
 
+import dataclasses
+import numbers
+import reprlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
 from ba3us import losses
-from ba3us.methods.options import MethodOptions
+from ba3us.errors import did_you_mean, require
 from ba3us.nn import Head, Network
 from ba3us.schedules import InverseDecay
+
+# --- options ----------------------------------------------------------------------------------------------
+# The hyper-parameters that every method has, how they are checked, and how people type them.
+
+
+class Range(NamedTuple):
+    """What a number may be, in words and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+# the kinds of numbers that options are; one that is none of these is given a Range of its own
+NonNegative = Annotated[float, Range("0 or more", lambda v: v >= 0)]
+Positive = Annotated[float, Range("above 0", lambda v: v > 0)]
+Share = Annotated[float, Range("in [0, 1]", lambda v: 0 <= v <= 1)]
+BelowOne = Annotated[float, Range("in [0, 1)", lambda v: 0 <= v < 1)]
+PositiveShare = Annotated[float, Range("in (0, 1]", lambda v: 0 < v <= 1)]
+Whole = Annotated[int, Range("0 or more", lambda v: v >= 0)]
+Count = Annotated[int, Range("at least 1", lambda v: v >= 1)]
+Size = Annotated[int, Range("from 1 to 100,000", lambda v: 1 <= v <= 100_000)]
+NormedBatch = Annotated[int, Range("from 2 to 100,000, because of batch norm", lambda v: 2 <= v <= 100_000)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOptions:
+    """Hyper-parameters that every method has.
+
+    `learning_rate` is that of the new layers; it falls as (1 + `decay_gamma`·t)^(-0.75), where t counts
+    updates or, with `decay_steps`, is the share of them that has passed (at most 1). `keep_classifier` keeps
+    the backbone's own pretrained classifier, without a bottleneck, at the backbone's learning rate;
+    `bottleneck_norm` adds batch norm and ReLU after the bottleneck.
+    """
+
+    unused: ClassVar[tuple[str, ...]] = ()  # what this method makes no use of: only the default will do
+
+    steps: Whole = 1000
+    warmup_steps: Whole = 0
+    batch_size: Size = 36
+    learning_rate: NonNegative = 0.01
+    backbone_scale: NonNegative = 0.1
+    weight_decay: NonNegative = 1e-3
+    momentum: BelowOne = 0.9
+    decay_gamma: NonNegative = 0.001
+    decay_steps: Count | None = None
+    bottleneck: Size | None = 256
+    bottleneck_norm: bool = False
+    keep_classifier: bool = False
+    refresh_every: Count | None = None
+
+    def __post_init__(self) -> None:
+        kinds = get_type_hints(type(self), include_extras=True)
+        for each in dataclasses.fields(self):
+            value = _checked(each.name, getattr(self, each.name), kinds[each.name])
+            object.__setattr__(self, each.name, value)
+            if each.name in self.unused:
+                words = f"left at {each.default!r}, because this method makes no use of it"
+                self.check(each.name, value == each.default, words)
+        # a pretrained classifier may be used as it is
+        self.check("steps", self.steps >= 1 or self.keep_classifier, "at least 1")
+
+    def check(self, name: str, holds: bool, must_be: str) -> None:
+        """Raise a sentence naming the option, its value and what it must be, unless `holds`."""
+        require(holds, f"Option {name!r} is {getattr(self, name)!r}: it must be {must_be}.")
+
+    @classmethod
+    def build(cls, **options: Any) -> MethodOptions:
+        """Construct from named options; an unknown one is a sentence, not a traceback."""
+        every = [f.name for f in dataclasses.fields(cls)]
+        known = [name for name in every if name not in cls.unused]
+        for name in options:
+            require(name in every, f"Unknown option {name!r}: {did_you_mean(name, known)}")
+        return cls(**options)
+
+    @property
+    def interval(self) -> int:
+        """Updates between two refreshes: N_u, by default a tenth of the steps."""
+        return self.refresh_every or max(1, self.steps // 10)
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """`value` as the option's type (bool, a Literal, a number with its Range, or one of these or None)."""
+
+    def must(hold: bool, words: str) -> None:
+        require(hold, f"Option {name!r} is {reprlib.repr(value)}: it must be {words}.")
+
+    if type(None) in get_args(kind):
+        if value is None:
+            return None
+        kind = get_args(kind)[0]
+    if kind is bool:
+        must(isinstance(value, bool), "true or false")
+        return value
+    if get_origin(kind) is Literal:
+        words = [repr(choice) for choice in get_args(kind)]
+        must(value in get_args(kind), f"{', '.join(words[:-1])} or {words[-1]}")
+        return value
+    number, allowed = get_args(kind)
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if number is int:
+        must(real and abs(value) < 10**18 and value == int(value), "a whole number of at most 18 digits")
+    else:
+        must(real and abs(value) <= 1e30, "a number between -1e30 and 1e30")
+    must(allowed.holds(value), allowed.words)
+    return number(value)
+
+
+# --- as people type them -------------------------------------------------------------------------------------
+
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
+    """``name=value`` pairs; values are read as numbers (also 1e-3), true, false, null or words."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        require(bool(equals and name), f"Setting {pair!r} is not of the form name=value: write beta=1, say.")
+        require(name not in options, f"Setting {name!r} is given twice: leave one of them out.")
+        options[name] = _value(text)
+    return options
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+# --- base -------------------------------------------------------------------------------------------------
+# The contract every system fulfils, and nothing else.
+#
+# A method is a small module with a frozen dataclass of hyper-parameters. It never sees files, devices or
+# target labels. The loop asks it for a :class:`Recipe` (data), feeds it batches, minimises the sum of the
+# terms it returns, and now and then shows it the outputs for the whole target.
+#
+# How the hard ones fit, without a special case in the loop:
+#
+# - ADDA, IWAN (two encoders): the method holds a frozen copy of the encoder for the source, which
+#   ``begin_phase`` makes anew after the source phase; the network goes on as the target's, so `predict` needs
+#   nothing; `outputs` sends each domain through its own; ``Phase.trains`` names what learns. The generator's
+#   term calls the discriminator with detached weights, so one backward serves both players.
+# - TWINs (two networks): the twin is a submodule; `outputs` adds its logits under ``extra``.
+# - DRCN (a correction on one domain): a submodule that `outputs` adds to one domain's features.
+# - TransNorm (one joint pass): the constructor swaps the network's norm layers; `joint` says one pass for both.
+# - SSPDA (pixels): `outputs` is given the raw batch and shuffles its tiles; ``info.needs`` says "pixels".
+# - SHOT (target indices, frozen head): batches carry their row numbers, so `losses` looks pseudo-labels up
+#   that `refresh` wrote; ``Phase.trains`` leaves the classifier out, ``Phase.source`` the source.
+# - MCS (no gradient): a last phase of zero steps; `refresh` solves in closed form, from the target and
+#   (``Refresh.source``) what `refresh_source` kept of the source; `predict` uses the result.
+# - HAFN, ADDA, warm-up (stages): ``Recipe.phases``, each with its own steps, trained parts and fresh optimiser.
+# - ETN, JUMBOT (class-balanced source batches): ``Recipe.balanced_source``.
+# - PADA (refresh at U-1 from ten views): ``Refresh(every=U, offset=-1, views=True)``.
+
 
 Setting = Literal["partial", "closed-set", "both"]
 Parity = Literal["checked", "textbook", "variant", "reconstruction"]

@@ -1,19 +1,22 @@
-"""CDAN and CDAN+E: the discriminator is conditioned on the prediction through the product p ⊗ f."""
+"""CDAN+E on a network whose batch norm layers are TransNorm layers."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
 from ba3us import losses
-from ba3us.methods.base import Method, MethodInfo, Outputs, Step
-from ba3us.methods.options import Size
-from ba3us.methods.parts import AdversarialOptions, source_risk
-from ba3us.methods.published import Published, Settings
-from ba3us.methods.registry import register
-from ba3us.nn import Conditional, Network, Product, reverse_gradient
+from ba3us.methods.base import Method, MethodInfo, NormedBatch, Outputs, Recipe, Size, Step
+from ba3us.methods.registry import Published, Settings, register
+from ba3us.methods.shared import AdversarialOptions, source_risk
+from ba3us.nn import Conditional, Network, Product, reverse_gradient, swap_batch_norm
+
+# --- cdan -------------------------------------------------------------------------------------------------
+# CDAN and CDAN+E: the discriminator is conditioned on the prediction through the product p ⊗ f.
+
 
 _EPS = 1e-5  # inside the logarithm of CDAN's entropy
 _REFERENCE = "Long et al., Conditional Adversarial Domain Adaptation, NeurIPS 2018"
@@ -99,3 +102,47 @@ class CDAN(Method):
                 for w in losses.entropy_weights(reverse_gradient(h, entropy_reversal)).tensor_split(at)
             )
         return losses.adversarial_loss(d_source, d_target, w_source, w_target)
+
+
+# --- cdan transnorm ---------------------------------------------------------------------------------------
+# CDAN+E on a network whose batch norm layers are TransNorm layers.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransNormOptions(CDANOptions):
+    """Settings of CDAN+TransNorm: CDAN+E with a norm layer and ReLU after the bottleneck."""
+
+    entropy_weights: bool = True
+    bottleneck_norm: bool = True
+    batch_size: NormedBatch = 36
+
+
+@register(
+    "cdan+transnorm",
+    MethodInfo(
+        title="CDAN+TransNorm",
+        reference="Wang et al., Transferable Normalization, NeurIPS 2019",
+        setting="closed-set",
+        losses="checked",
+        needs=("batch norm",),
+        note="On a backbone without batch norm only the bottleneck has a TransNorm layer.",
+    ),
+    PUBLISHED,
+    entropy_weights=True,
+    bottleneck_norm=True,
+)
+class CDANTransNorm(CDAN):
+    """CDAN+E; both domains pass through the network together, in halves."""
+
+    Options = TransNormOptions
+    joint = True
+
+    def __init__(self, options: TransNormOptions, network: Network) -> None:
+        swap_batch_norm(network)
+        super().__init__(options, network)
+
+    def recipe(self) -> Recipe:
+        """The warm-up too draws target rows: a training pass always has two halves."""
+        recipe = super().recipe()
+        phases = tuple(dataclasses.replace(phase, target=True) for phase in recipe.phases)
+        return dataclasses.replace(recipe, phases=phases)

@@ -6,9 +6,8 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
-from ba3us.methods.parts import AdversarialOptions, source_risk
-from ba3us.methods.published import BUDGET, Published
-from ba3us.methods.registry import register
+from ba3us.methods.registry import BUDGET, Published, register
+from ba3us.methods.shared import AdversarialOptions, source_risk
 from ba3us.nn import Network, reverse_gradient
 
 

@@ -11,11 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ba3us import losses
-from ba3us.methods.base import Method, MethodInfo, Outputs, Recipe, Step
-from ba3us.methods.options import NonNegative
-from ba3us.methods.parts import AdversarialOptions, domain_scores, sample_weights, source_risk
-from ba3us.methods.published import Published, Settings
-from ba3us.methods.registry import register
+from ba3us.methods.base import Method, MethodInfo, NonNegative, Outputs, Recipe, Step
+from ba3us.methods.registry import Published, Settings, register
+from ba3us.methods.shared import AdversarialOptions, domain_scores, sample_weights, source_risk
 from ba3us.nn import Network, Perceptron, reverse_gradient
 
 _EPS_ENTROPY, _EPS_WEIGHT = 1e-20, 1e-10

@@ -17,10 +17,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ba3us.losses import full_precision
-from ba3us.methods.base import WARMUP, DomainOutputs, Method, MethodInfo, Outputs, Phase, Recipe, Refresh
-from ba3us.methods.options import Count, NonNegative, Positive, Size
-from ba3us.methods.parts import SourceRiskOptions, source_risk
+from ba3us.methods.base import (
+    WARMUP,
+    Count,
+    DomainOutputs,
+    Method,
+    MethodInfo,
+    NonNegative,
+    Outputs,
+    Phase,
+    Positive,
+    Recipe,
+    Refresh,
+    Size,
+)
 from ba3us.methods.registry import register
+from ba3us.methods.shared import SourceRiskOptions, source_risk
 from ba3us.nn import Network
 
 

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ba3us import losses, scores
-from ba3us.methods.base import DomainOutputs, MethodInfo, Outputs, Step
-from ba3us.methods.options import NonNegative
-from ba3us.methods.parts import AdversarialOptions, ClassWeighted, domain_scores, sample_weights, source_risk
+from ba3us.methods.base import DomainOutputs, MethodInfo, NonNegative, Outputs, Step
 from ba3us.methods.registry import register
+from ba3us.methods.shared import AdversarialOptions, ClassWeighted, domain_scores, sample_weights, source_risk
 from ba3us.nn import Network, reverse_gradient
 from ba3us.nn.network import xavier
 

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from ba3us import losses
-from ba3us.methods.base import MethodInfo, Outputs, Step
-from ba3us.methods.options import Positive
-from ba3us.methods.parts import Selective, SelectiveOptions, domain_scores, source_risk
-from ba3us.methods.published import Published, Settings
-from ba3us.methods.registry import register
+from ba3us.methods.base import MethodInfo, Outputs, Positive, Step
+from ba3us.methods.registry import Published, Settings, register
+from ba3us.methods.shared import Selective, SelectiveOptions, domain_scores, source_risk
 from ba3us.nn import Network, reverse_gradient
 
 _RUN: Settings = {

@@ -12,20 +12,22 @@ from torch.nn import functional as F
 
 from ba3us import losses
 from ba3us.methods.base import (
+    BelowOne,
     DomainOutputs,
     Method,
     MethodInfo,
     MethodOptions,
+    NonNegative,
+    NormedBatch,
     Outputs,
     Phase,
     Recipe,
     Refresh,
     Step,
+    Whole,
 )
-from ba3us.methods.options import BelowOne, NonNegative, NormedBatch, Whole
-from ba3us.methods.parts import SourceStageOptions, source_risk
-from ba3us.methods.published import Published, Settings, by_epochs
-from ba3us.methods.registry import register
+from ba3us.methods.registry import Published, Settings, by_epochs, register
+from ba3us.methods.shared import SourceStageOptions, source_risk
 from ba3us.nn import Head, Network
 
 _EPS = 1e-5  # inside the logarithm of the entropy

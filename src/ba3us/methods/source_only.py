@@ -7,8 +7,7 @@ import dataclasses
 from torch import Tensor
 
 from ba3us.methods.base import Method, MethodInfo, Outputs, Recipe, Step
-from ba3us.methods.published import BUDGET, Published
-from ba3us.methods.registry import register
+from ba3us.methods.registry import BUDGET, Published, register
 
 _PUBLISHED = {name: Published(budget, note="the budget of BA³US") for name, budget in BUDGET.items()}
 _PUBLISHED["imagenet-caltech"] = Published(

@@ -14,10 +14,20 @@ from torch import Tensor, nn
 
 from ba3us import losses
 from ba3us.errors import require
-from ba3us.methods.base import DomainOutputs, Inputs, Method, MethodInfo, Outputs, Step
-from ba3us.methods.options import NonNegative, Range, Share, Size
-from ba3us.methods.parts import SourceRiskOptions, source_risk
+from ba3us.methods.base import (
+    DomainOutputs,
+    Inputs,
+    Method,
+    MethodInfo,
+    NonNegative,
+    Outputs,
+    Range,
+    Share,
+    Size,
+    Step,
+)
 from ba3us.methods.registry import register
+from ba3us.methods.shared import SourceRiskOptions, source_risk
 from ba3us.nn import Network
 from ba3us.nn.network import xavier
 

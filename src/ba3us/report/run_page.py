@@ -7,17 +7,19 @@ from typing import Any
 
 from ba3us import methods
 from ba3us.progress import moment
-from ba3us.report.about import about_section
-from ba3us.report.classes import presence_section
-from ba3us.report.confidence import confidence_section, statement
-from ba3us.report.course import course_section
-from ba3us.report.features import features_section
-from ba3us.report.leaderboard import leaderboard_section
-from ba3us.report.page import check_page, write_page
-from ba3us.report.parts import Page, Verdict
-from ba3us.report.pictures import pictures_section
-from ba3us.report.told import Told, counted, percent, read_run
-from ba3us.report.truth import truth_section
+from ba3us.report.page import Page, Verdict, check_page, write_page
+from ba3us.report.run_report import Told, counted, percent, read_run
+from ba3us.report.sections import (
+    about_section,
+    confidence_section,
+    course_section,
+    features_section,
+    leaderboard_section,
+    pictures_section,
+    presence_section,
+    statement,
+    truth_section,
+)
 
 _ANSWERS = {
     "helped": ("good", "Adapting helped."),
@@ -44,7 +46,7 @@ def write_run_page(
     run_dir : path
         A folder that ``ba3us adapt`` wrote.
     labels : path, optional
-        Labels of the target, for accuracy: see :func:`ba3us.selection.read_target_labels`.
+        Labels of the target, for accuracy: see :func:`ba3us.assess.scoring.read_target_labels`.
     out : path, optional
         By default ``report.html`` in the run directory.
     show : bool

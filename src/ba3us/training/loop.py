@@ -4,34 +4,240 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import torch
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
 from ba3us import scores
 from ba3us.data import BatchIndices, Source, Streams, Target
-from ba3us.data.domain import check_alike
+from ba3us.data.domains import check_alike
+from ba3us.data.streams import draw_numbers
 from ba3us.errors import UserError, require
-from ba3us.methods.base import WARMUP, DomainOutputs, Method, Phase, Recipe, Step
+from ba3us.methods.base import WARMUP, Batch, DomainOutputs, Inputs, Method, Phase, Recipe, Step
 from ba3us.nn import Network
-from ba3us.training import checkpoint, devices, parameters, rules
-from ba3us.training.batches import Feed
-from ba3us.training.collapse import collapsed
-from ba3us.training.diverging import MOST_TRIES, SMALLER, DivergedError, Terms, another_try, require_numbers
-from ba3us.training.execution import Execution
-from ba3us.training.hooks import Hook
-from ba3us.training.leaving import Leaving
-from ba3us.training.predict import predict_domain
-from ba3us.training.result import Evaluation, Result
-from ba3us.training.seeding import seeded
-from ba3us.training.step import TrainingStep
-from ba3us.training.team import Team
+from ba3us.training import checkpoints, distributed
+from ba3us.training import evaluation as rules
+from ba3us.training.checkpoints import Leaving, seeded
+from ba3us.training.distributed import Team
+from ba3us.training.evaluation import Evaluation, Result, predict_domain
+from ba3us.training.monitoring import (
+    MOST_TRIES,
+    ON_COLLAPSE,
+    ON_NAN,
+    SMALLER,
+    DivergedError,
+    Hook,
+    Terms,
+    another_try,
+    collapsed,
+    require_numbers,
+)
+
+# --- execution --------------------------------------------------------------------------------------------
+# How a run is carried out.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How a run is carried out: nothing here changes what a method is.
+
+    Parameters
+    ----------
+    seed : int
+        Decides initial weights, batches and dropout.
+    threads : int, optional
+        CPU threads; part of the configuration because sums depend on it in the last bit. Default: torch's.
+    evaluate_every : int, optional
+        Predict the target this often, besides at every refresh.
+    log_every : int
+        Updates between two rows of the history.
+    predict_batch : int
+        Rows per batch when the whole target is predicted.
+    accelerator : str, optional
+        "cpu", "cuda" or "auto".
+    devices : int or "auto", optional
+        Processes on each node, one per device. The recipe's batch is the joint batch of all of them. Default:
+        as many as :func:`ba3us.training.distributed.launched` has started, or one.
+    nodes : int, optional
+        Machines; each runs the same command.
+    precision : str
+        Passed to Lightning Fabric.
+    checkpoint : Path, optional
+        Where to save the state of the run at every evaluation (and every `checkpoint_every` updates).
+    identity : str
+        A digest of all that the result depends on; a checkpoint of another one is not resumed.
+    on_nan : str
+        When a loss is no longer a number: ``stop``, or ``retry`` from the last evaluation (or the start) at
+        half the learning rate, at most five times.
+    on_collapse : str
+        When predictions have fallen onto few classes: ``continue``, or ``stop``, with what was selected so far.
+    """
+
+    seed: int = 0
+    threads: int | None = None
+    evaluate_every: int | None = None
+    log_every: int = 10
+    predict_batch: int = 1024
+    accelerator: str | None = None
+    devices: int | str | None = None
+    nodes: int | None = None
+    precision: Any = "32-true"
+    checkpoint: Path | None = None
+    checkpoint_every: int | None = None
+    identity: str = ""
+    on_nan: str = "stop"
+    on_collapse: str = "continue"
+
+    def __post_init__(self) -> None:
+        require(self.seed >= 0, f"The seed is {self.seed}: it must be 0 or more.")
+        require(self.on_nan in ON_NAN, f"on_nan is {self.on_nan!r}: choose one of {', '.join(ON_NAN)}.")
+        require(
+            self.on_collapse in ON_COLLAPSE,
+            f"on_collapse is {self.on_collapse!r}: choose one of {', '.join(ON_COLLAPSE)}.",
+        )
+        for name in ("threads", "evaluate_every", "log_every", "predict_batch", "checkpoint_every"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{name} is {value}: it must be at least 1.")
+
+
+# --- parameters -------------------------------------------------------------------------------------------
+# Which parameters a phase trains, and with what.
+
+
+def trainable(module: nn.Module) -> frozenset[str]:
+    """Names of the parameters that may be trained: those that come with gradients on."""
+    return frozenset(name for name, parameter in module.named_parameters() if parameter.requires_grad)
+
+
+def set_trained(module: nn.Module, phase: Phase, allowed: Collection[str]) -> None:
+    """Gradients for the `allowed` parameters that `phase` names; what holds no such parameter is in eval mode.
+
+    So a part that is frozen, by the phase or by the caller, keeps its batch-norm statistics and drops nothing.
+    """
+
+    def covered(name: str) -> bool:
+        return any(f"{name}.".startswith(f"{t}.") for t in phase.trains)
+
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name in allowed and covered(name))
+    for name, part in module.named_modules():  # parents before their children
+        holds_trained = any(f"{t}.".startswith(f"{name}.") for t in phase.trains) or name == ""
+        part.training = covered(name) or holds_trained
+    for part in module.modules():
+        parameters = list(part.parameters())
+        if parameters and not any(p.requires_grad for p in parameters):
+            part.eval()
+
+
+def optimizer(module: nn.Module, recipe: Recipe, phase: Phase) -> torch.optim.SGD:
+    """Fused SGD over what `phase` trains, in the groups of `recipe`."""
+    groups: dict[int, list[Tensor]] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            number = next(i for i, g in enumerate(recipe.groups) if f"{name}.".startswith(g.prefix))
+            groups.setdefault(number, []).append(parameter)
+    require(bool(groups) or phase.steps == 0, f"Phase {phase.name!r} has nothing to train.")
+    chosen = [(recipe.groups[i], parameters) for i, parameters in sorted(groups.items())]
+    return torch.optim.SGD(
+        [
+            {
+                "params": parameters,
+                "lr_scale": group.lr_scale,
+                "momentum": group.momentum,
+                "nesterov": recipe.nesterov and group.momentum > 0,
+            }
+            for group, parameters in chosen
+        ]
+        or [torch.zeros(1)],
+        lr=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        fused=True,
+    )
+
+
+# --- batches ----------------------------------------------------------------------------------------------
+# From drawn rows to the batches of a step.
+
+
+class Feed:
+    """What a phase is fed with: this process's share of the joint batches, on its device.
+
+    Without labels of the target, even of a Source.
+    """
+
+    def __init__(
+        self, fabric: Fabric, team: Team, source: Source, target: Target, phase: int, dtype: torch.dtype
+    ) -> None:
+        self.team, self.source, self.target, self.phase, self.dtype = team, source, target, phase, dtype
+        self.move = None if fabric.device.type == "cpu" else fabric.to_device
+
+    def inputs(self, rows: BatchIndices, step: int) -> Inputs:
+        """The batches of update `step`."""
+        joint = rows.source, rows.target, rows.borrowed
+        shares = [self.team.share(len(drawn)) for drawn in joint]
+        mine = [torch.from_numpy(drawn[share]) for drawn, share in zip(joint, shares)]
+        draws = [draw_numbers(self.phase, step, i, len(joint[i]))[shares[i]] for i in range(3)]
+        drawn = zip((self.source, self.target, self.source), mine, draws)
+        x = [domain.training_batch(index.numpy(), n, self.dtype) for domain, index, n in drawn]
+        labels = self.source.labels
+        made = Inputs(
+            Batch(x[0], mine[0], labels.index_select(0, mine[0])),
+            Batch(x[1], mine[1]),
+            Batch(x[2], mine[2], labels.index_select(0, mine[2])),
+        )
+        return made if self.move is None else Inputs(*map(self.move, made))
+
+    def announce(self, streams: Any, draw: Callable[[], BatchIndices]) -> None:
+        """Tell domains that can read ahead which rows will come next; the streams stay where they are."""
+        if not (self.source.prefetches or self.target.prefetches):
+            return
+        positions = streams.positions()
+        rows = draw()
+        streams.seek(positions)
+        mine = [joint[self.team.share(len(joint))] for joint in (rows.source, rows.borrowed, rows.target)]
+        self.source.expect(np.concatenate(mine[:2]))
+        self.target.expect(mine[2])
+
+
+# --- step -------------------------------------------------------------------------------------------------
+# One step of training as a module, so that devices can wrap it.
+
+
+class TrainingStep(nn.Module):
+    """Network and method as one module whose forward is a whole step: batches in, loss and terms out.
+
+    In a `team` each process is given its share of the batches and returns what the joint batch gives.
+    """
+
+    def __init__(self, network: Network, method: Method) -> None:
+        super().__init__()
+        self.network, self.method = network, method
+        self.team = Team()
+
+    def forward(self, inputs: Inputs, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss to minimise, and the named terms that it is the sum of, detached."""
+        with self.team.apart(step):
+            outputs = self.method.outputs(self.network, inputs)
+        outputs = self.team.joined(outputs)
+        warm = step.phase == WARMUP
+        terms = self.method.warmup_losses(outputs) if warm else self.method.losses(outputs, step)
+        loss = functools.reduce(operator.add, terms.values())
+        return loss, {name: term.detach() for name, term in terms.items()}
+
+
+# --- loop -------------------------------------------------------------------------------------------------
+# The one training loop. It serves every method and never holds a target label.
 
 
 class Trainer:
@@ -51,7 +257,7 @@ class Trainer:
     hooks : sequence of Hook
         Onlookers; where several processes share a run, those of the first.
     rule : str or function
-        Which evaluation's weights are selected: a name of :data:`ba3us.training.rules.RULES`, or a function
+        Which evaluation's weights are selected: a name of :data:`ba3us.training.evaluation.RULES`, or a function
         from the target's :class:`~ba3us.methods.base.DomainOutputs` to a number, larger for better.
     """
 
@@ -79,13 +285,13 @@ class Trainer:
         self.best_state: dict[str, Tensor] | None = None
         self.rate, self.tries = 1.0, list[str]()  # of the learning rate, and why it is no longer 1
         self.noticed: dict[str, str] = {}  # by onlookers: a few words for the progress, a sentence for the run
-        self._trainable = parameters.trainable(self.module)
+        self._trainable = trainable(self.module)
         self._terms = Terms()
         self._leaving = Leaving(wait=False)
         self._position = self._start = (0, 0)  # phase and update: where it is, and where to go on from
         self._resumed: dict[str, Any] | None = None
         self._good: dict[str, Any] | None = None  # the last state that may be gone back to
-        self._work: devices.Prepared
+        self._work: distributed.Prepared
 
     @property
     def method(self) -> Method:
@@ -99,7 +305,7 @@ class Trainer:
 
     def resume(self, path: Path | str) -> Trainer:
         """Go on from a checkpoint; the run then equals one that was never interrupted."""
-        state = checkpoint.load(Path(path))
+        state = checkpoints.load(Path(path))
         try:
             require(
                 (state["identity"], state["rule"]) == (self.execution.identity, self.rule.name),
@@ -124,7 +330,7 @@ class Trainer:
 
     def fit(self, source: Source, target: Target) -> Result:
         """Run all phases of the recipe; returns the result with the selected weights loaded."""
-        fabric, self.module.team = devices.start(self.execution)
+        fabric, self.module.team = distributed.start(self.execution)
         self._check(source, target)
         with seeded(self.execution.seed, self.execution.threads):
             if self.streams is None:
@@ -159,7 +365,7 @@ class Trainer:
         rate, tries = SMALLER * self.rate, self.tries
         if self.execution.on_nan != "retry" or self._good is None or len(tries) == MOST_TRIES:
             if self.execution.checkpoint is not None:
-                error.saved = checkpoint.beside(self.execution.checkpoint, "diverged")
+                error.saved = checkpoints.beside(self.execution.checkpoint, "diverged")
                 self._save(error.saved)
             raise error
         self._restore(self._good)
@@ -170,15 +376,13 @@ class Trainer:
         first = self._start[1] if number == self._start[0] else 0
         if first == 0 and self._resumed is None:
             self.method.begin_phase(self.module.network, phase)
-        parameters.set_trained(self.module, phase, self._trainable)
+        set_trained(self.module, phase, self._trainable)
         require(
             self.recipe.batch_size > 1 or not self.module.network.couples_samples,
             "The batch_size is 1, but the network has batch norm, which needs rows to compare: "
             "make it at least 2.",
         )
-        work = devices.set_up(
-            fabric, self.module, lambda: parameters.optimizer(self.module, self.recipe, phase)
-        )
+        work = distributed.set_up(fabric, self.module, lambda: optimizer(self.module, self.recipe, phase))
         dtype = next(self.module.parameters()).dtype
         feed = Feed(fabric, self.team, source, target, number, dtype)
         evaluated = self._resumed is not None
@@ -186,7 +390,7 @@ class Trainer:
             work.optimizer.load_state_dict(self._resumed["optimizer"])
             work.precision.load_state_dict(self._resumed["precision"])
             self.streams.seek(self._resumed["streams"])
-            checkpoint.set_random_state(self._resumed["random"])
+            checkpoints.set_random_state(self._resumed["random"])
             self._resumed = None
 
         self._work, self._terms = work, Terms()
@@ -208,7 +412,7 @@ class Trainer:
     def _stopped(self) -> bool:
         return self.execution.on_collapse == "stop" and collapsed(self.evaluations) is not None
 
-    def _update(self, work: devices.Prepared, phase: Phase, step: Step, feed: Feed) -> None:
+    def _update(self, work: distributed.Prepared, phase: Phase, step: Step, feed: Feed) -> None:
         factor = self.rate * self.recipe.learning_rate * (phase.decay or self.recipe.decay)(step.number)
         for group in work.optimizer.param_groups:
             group["lr"] = factor * group["lr_scale"]
@@ -298,7 +502,7 @@ class Trainer:
         self.team.average_statistics(self.module)
         if self.team.first:
             here = self._good is None or self._good["position"] == list(self._position)
-            checkpoint.save(path, self._state() | ({} if here else {"good": self._good}))
+            checkpoints.save(path, self._state() | ({} if here else {"good": self._good}))
 
     def _keep_good(self) -> None:
         if self.execution.on_nan == "retry":
@@ -312,7 +516,7 @@ class Trainer:
             "optimizer": self._work.optimizer.state_dict(),
             "precision": self._work.precision.state_dict(),
             "streams": self.streams.positions(),
-            "random": checkpoint.random_state(),
+            "random": checkpoints.random_state(),
             "rows": list(self.rows),
             "evaluations": [e.packed() for e in self.evaluations],
             "rule": self.rule.name,

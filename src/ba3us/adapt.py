@@ -1,0 +1,161 @@
+"""What the commands do: adapt writes a run directory, predict reads one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from ba3us.assess.calibration import LEVEL, check_level
+from ba3us.auto.choose import train_auto
+from ba3us.auto.guard import check_correctable, prior_corrected, with_verdict
+from ba3us.check.cost import deeper
+from ba3us.data import Target
+from ba3us.data.files import Origin, check_same_backbone
+from ba3us.data.writing import UnwrittenError, check_new_file, new_file, only_writer
+from ba3us.errors import UserError, require
+from ba3us.methods.auto import NAME as AUTO
+from ba3us.methods.registry import get
+from ba3us.progress import say
+from ba3us.run import opening
+from ba3us.run import storage as files
+from ba3us.run.build import Model
+from ba3us.run.opening import Arrays, Opened, OpenedImages, check_precision
+from ba3us.run.predict import images_seen, is_parquet, write_predictions
+from ba3us.run.run import Run
+from ba3us.run.spec import Spec, is_images
+from ba3us.run.train import train_one
+from ba3us.training import Hook
+from ba3us.training.distributed import Team
+from ba3us.training.monitoring import DivergedError
+
+
+def train(
+    spec: Spec,
+    opened: Opened,
+    *,
+    hooks: Sequence[Hook] = (),
+    state: Path | None = None,
+    resume: bool = False,
+    show: bool = False,
+) -> tuple[Run, Target]:
+    """Train the system that a spec names, or choose one; see :func:`ba3us.run.train.train_one`."""
+    do = train_auto if spec.method == AUTO else train_one
+    return do(spec, opened, hooks=hooks, state=state, resume=resume, show=show)
+
+
+def adapt(
+    spec: Spec,
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    hooks: Sequence[Hook] = (),
+    show: bool = False,
+) -> Run:
+    """Carry out a spec and write a run directory; what ``ba3us adapt`` does.
+
+    An interrupted run, one whose numbers go wrong, or one that can't be written leaves its state in
+    ``out/checkpoints``; with `resume` it goes on from there, to the same end. A training that fails otherwise
+    leaves nothing. One process at a time works on `out`.
+    """
+    out, team = Path(out), Team.current()
+    require(not (overwrite and resume), "--overwrite and --resume are both given: leave one of them out.")
+    spec.written()  # say now if it can't be
+    check_precision(spec)
+    with only_writer(out) if team.first else nullcontext():
+        return _adapted(spec, out, team, overwrite, resume, hooks, show)
+
+
+def _adapted(
+    spec: Spec, out: Path, team: Team, overwrite: bool, resume: bool, hooks: Sequence[Hook], show: bool
+) -> Run:
+    if team.first:
+        files.check_free(out, overwrite, resume)
+    if spec.correct_prior:
+        check_correctable(get(spec.method).method)
+    opened = opening.open_spec(spec, show)
+    if isinstance(opened, OpenedImages) and spec.train is None and opened.samples.train == "head":
+        opened.notes.append(deeper(opened, spec.resolved()))
+        say(opened.notes[-1], show)
+    try:
+        run, target = train(spec, opened, hooks=hooks, state=files.state_file(out), resume=resume, show=show)
+        if team.size == 1:
+            run = with_verdict(run, target, spec, opened, show)
+        if spec.correct_prior:
+            run = prior_corrected(run, target, opened.labels)
+    except UserError as error:
+        if team.first and not resume and not isinstance(error, DivergedError | UnwrittenError):
+            files.remove_state(out)
+        raise
+    if team.first:
+        files.check_free(out, overwrite, resume=True)  # somebody may have been faster
+        run.save(out, target, opened.paths)
+    team.wait()
+    return run
+
+
+def predict(
+    run: str | Path,
+    data: str | Path,
+    out: str | Path,
+    *,
+    root: str | Path | None = None,
+    device: str | None = None,
+    max_error: float | None = None,
+    show: bool = False,
+) -> dict[str, Any]:
+    """Predict more data of the run's kind with its model; what ``ba3us predict`` does.
+
+    `out` becomes a CSV file, or a Parquet file if it ends in ``.parquet``. Where so few are sure that more than
+    a share `max_error` (0.05) of what is not abstained from would be wrong, the table abstains.
+    """
+    run, data, out = Path(run), Path(data), Path(out)
+    require(files.is_run(run), f"There is no run in {run}: give a folder that ba3us adapt wrote.")
+    require(out.resolve() != data.resolve(), f"The output {out} is the data itself: choose another name.")
+    check_new_file(out)
+    require(
+        out.suffix.lower() in (".csv", ".parquet"),
+        f"The output {out} is no .csv or .parquet: give such a name.",
+    )
+    require(
+        out.resolve().parent != run.resolve() or out.name not in files.TABLES,
+        f"The output {out} is a file of the run itself: choose another name.",
+    )
+    parquet = is_parquet(out)
+    calibration = files.read_calibration(run / files.CALIBRATION)
+    if max_error is not None:
+        check_level(max_error)
+        require(
+            calibration is not None,
+            f"The run {run} has no calibration, so that no error level can be kept: leave --max-error out.",
+        )
+    level = LEVEL if max_error is None else max_error
+    model, where = Model.load(run / files.MODEL), Spec(device=device)
+    samples, skipped = model.blueprint.samples, {}
+    if isinstance(samples, Arrays):
+        require(
+            root is None, f"--root is for list files of images, but {run} is a run on features: leave it out."
+        )
+        found = opening.read_array(data)
+        check_same_backbone(Origin(samples.backbone, samples.weights), found.origin, data)
+        domain, paths = samples.domain(found.features, f"data of {data}"), found.paths
+    else:
+        require(is_images(data), f"{data} holds features, but {run} is a run on images: give images.")
+        listed = opening.list_images(data, root)
+        domain, opened = images_seen(model, listed, where, f"data of {data}", show)
+        paths, skipped = opened.images.paths, {"data": opened.skipped}
+    with new_file(out) as part:
+        counts, abstained = write_predictions(part, model, domain, paths, calibration, level, parquet)
+    return {
+        "run": str(run),
+        "parquet" if parquet else "csv": str(out),
+        "rows": len(domain),
+        "skipped": sum(map(len, skipped.values())),
+        "skipped_file": files.write_skipped(out.with_suffix(".skipped.csv"), skipped),
+        "abstained": abstained,
+        "max_error": level,
+        "cautions": [] if calibration is None else list(calibration.cautions),
+        "predicted": [{"class": c, "rows": int(n)} for c, n in zip(model.blueprint.classes, counts) if n],
+    }

@@ -1,0 +1,1 @@
+"""What can be said of predictions: presence, calibration, verdict; scoring with labels is kept apart."""

@@ -1,0 +1,1 @@
+"""The automatic choice among methods, and its guard."""

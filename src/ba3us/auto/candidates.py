@@ -1,0 +1,234 @@
+"""The members of an automatic choice: which systems are tried, and what each says of the target."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import current_process, get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ba3us import __version__
+from ba3us.data.image_cache import cores
+from ba3us.data.writing import new_file
+from ba3us.errors import UserError
+from ba3us.run import opening
+from ba3us.run.opening import OpenedArrays
+from ba3us.run.spec import Spec
+from ba3us.run.train import train_one
+from ba3us.training.checkpoints import seeded
+
+# --- workers ----------------------------------------------------------------------------------------------
+# Processes that work for this one, and end with it however it ends.
+
+
+def serve_parent() -> None:
+    """In a worker: leave Ctrl-C to the parent, and end when it is gone, even if it was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def end_with_it() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()
+
+
+@contextmanager
+def main_unseen() -> Iterator[None]:
+    """Processes that are started meanwhile don't import the caller's script, which may have no `main` guard."""
+    main = sys.modules["__main__"]
+    names = ("__spec__", "__file__")
+    before = {name: getattr(main, name) for name in names if hasattr(main, name)}
+    main.__spec__ = None
+    main.__dict__.pop("__file__", None)
+    try:
+        yield
+    finally:
+        vars(main).update(before)
+
+
+def end_workers(pool: ProcessPoolExecutor, at_once: bool) -> None:
+    """Let the processes of a pool go, without what they are doing if `at_once`."""
+    for process in list((pool._processes or {}).values()) if at_once else ():
+        process.terminate()
+    pool.shutdown(wait=True, cancel_futures=True)
+
+
+# --- portfolio --------------------------------------------------------------------------------------------
+# The members of an automatic choice: which systems are tried, and what each says of the target.
+
+
+_THREADS = 1  # of a member, so that it is the same whether members run one by one or side by side
+_SHIPPED = 1 << 30  # bytes: samples beyond are not sent to other processes
+_SMALL = {"discriminator_hidden": 256}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A system that is tried: its name in the leaderboard, the method, its options and which seed."""
+
+    name: str
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    def spec(self, spec: Spec) -> Spec:
+        """What it is to do, where `spec` asks for an automatic choice."""
+        config = spec.resolved()
+        options = {"steps": config.steps, "batch_size": config.batch_size} | self.options
+        longer = options.pop("longer", 1)
+        return Spec(
+            method=self.method,
+            options=options | {"steps": longer * options["steps"]},
+            selection="last",
+            scale=spec.scale,
+            seed=spec.seed + self.seed,
+            threads=_THREADS,
+            device=spec.device,
+            on_nan=spec.on_nan,
+        )
+
+
+def _seeds(count: int, name: str, method: str, **options: Any) -> tuple[Member, ...]:
+    return tuple(Member(f"{name} {seed + 1}" if seed else name, method, options, seed) for seed in range(count))
+
+
+# Robust ones do not sharpen the target's predictions, so they can't make early mistakes firm.
+FAST = _seeds(1, "SAFN", "safn")
+ROBUST = (*_seeds(2, "SAFN", "safn"), *_seeds(2, "HAFN", "hafn"))
+# These sharpen; they are tried where source-only already follows the target's neighbourhoods.
+SHARPENING = (
+    *_seeds(2, "E-DANN", "e-dann", **_SMALL),
+    *_seeds(2, "BA³US", "ba3us", **_SMALL),
+    *_seeds(
+        1, "BA³US, published rates", "ba3us", learning_rate=0.001, beta=5.0, trust="full", longer=2, **_SMALL
+    ),
+    *_seeds(2, "SAFN + ENT", "safn+ent"),
+    *_seeds(2, "JUMBOT", "jumbot"),
+    *_seeds(2, "SHOT", "shot"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """What became of a member: class probabilities of the target's rows, or why there are none."""
+
+    member: Member
+    probabilities: np.ndarray | None
+    seconds: float
+    failure: str = ""
+
+
+def beliefs(
+    members: Sequence[Member], spec: Spec, opened: OpenedArrays, kept: Path | None, until: float
+) -> Iterator[Belief]:
+    """Train members, side by side where there are cores; none is begun after `until` (monotonic seconds).
+
+    Those that have ended lie in the folder `kept`, and are not trained again.
+    """
+    with _pool(members, spec, opened) as pool:
+        if pool is None:
+            found = (_believed(member, spec, kept, opened, until) for member in members)
+        else:
+            with main_unseen():
+                jobs = [pool.submit(_in_worker, member, spec, kept, until) for member in members]
+            found = (_answer(job, member, spec, kept, opened, until) for job, member in zip(jobs, members))
+        yield from (belief for belief in found if belief is not None)
+
+
+def _answer(job: Future[Belief | None], member: Member, *given: Any) -> Belief | None:
+    """What a worker says; if it has died (killed for its memory, say), the member is trained here."""
+    try:
+        return job.result()
+    except BrokenProcessPool:
+        return _believed(member, *given)
+
+
+def _believed(
+    member: Member, spec: Spec, kept: Path | None, opened: OpenedArrays, until: float
+) -> Belief | None:
+    asked = member.spec(spec)
+    file = None if kept is None else kept / f"{_digest(asked, opened)}.npz"
+    if file is not None and (found := _read(file, member)) is not None:
+        return found
+    if time.monotonic() > until:
+        return None
+    start = time.perf_counter()
+    try:
+        with seeded(asked.seed, _THREADS):
+            run, target = train_one(asked, opened)
+            belief = Belief(member, run.probabilities(target), time.perf_counter() - start)
+    except UserError as error:
+        return Belief(member, None, time.perf_counter() - start, str(error))
+    if file is not None:
+        with new_file(file) as part, part.open("wb") as stream:
+            np.savez(stream, probabilities=belief.probabilities, seconds=belief.seconds)  # type: ignore[arg-type]
+    return belief
+
+
+def _read(file: Path, member: Member) -> Belief | None:
+    """What was kept; a file that is damaged is as good as none."""
+    try:
+        with np.load(file, allow_pickle=False) as found:
+            return Belief(member, found["probabilities"], float(found["seconds"]))
+    except Exception:
+        return None
+
+
+def _digest(spec: Spec, opened: OpenedArrays) -> str:
+    sketch = hashlib.blake2b(
+        repr(opening.digest(spec, opened, (__version__, torch.__version__))).encode(), digest_size=16
+    )
+    return sketch.hexdigest()
+
+
+# --- side by side -------------------------------------------------------------------------------------------
+
+_OPENED: OpenedArrays | None = None  # of a worker process
+
+
+@contextmanager
+def _pool(members: Sequence[Member], spec: Spec, opened: OpenedArrays) -> Iterator[ProcessPoolExecutor | None]:
+    """Processes, if there are members enough, cores, and samples that can be sent."""
+    workers = min(len(members), cores())
+    size = opened.source.nbytes + opened.target.nbytes
+    alone = workers < 2 or current_process().daemon  # a worker of a benchmark has no workers of its own
+    if alone or len(members) < 3 or size > _SHIPPED or opening.place(spec) != "cpu":
+        yield None
+        return
+    plain = dataclasses.replace(opened, paths=None, notes=[], skipped={})
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _open, (plain,))
+    ended = False
+    try:
+        yield pool
+        ended = True
+    finally:
+        end_workers(pool, at_once=not ended)
+
+
+def _open(opened: OpenedArrays) -> None:
+    global _OPENED
+    _OPENED = opened
+    serve_parent()
+    torch.set_num_threads(_THREADS)
+
+
+def _in_worker(member: Member, spec: Spec, kept: Path | None, until: float) -> Belief | None:
+    assert _OPENED is not None
+    return _believed(member, spec, kept, _OPENED, until)

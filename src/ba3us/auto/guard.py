@@ -1,0 +1,239 @@
+"""The verdict on a named system: it stays as it is, and is told what the automatic choice would say."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from torch import Tensor
+
+from ba3us.assess import verdict as verdicts
+from ba3us.assess.calibration import Calibration, calibrate, recalibrated
+from ba3us.assess.presence import UNSURE, class_shares, doubt_of, expected_shares, prior_shift, share_intervals
+from ba3us.assess.verdict import ADAPTED, NEAR, PLAIN
+from ba3us.auto.candidates import FAST, Member, beliefs
+from ba3us.auto.ensemble import Choice
+from ba3us.data import Source, Target
+from ba3us.data.domains import Part, SourcePart, check_alike
+from ba3us.errors import UserError, require
+from ba3us.methods.auto import NAME as AUTO
+from ba3us.methods.auto import AutoOptions
+from ba3us.methods.base import Method
+from ba3us.progress import bar
+from ba3us.run.opening import Domains, Opened, OpenedArrays, neighbours, sampled, vectors
+from ba3us.run.predict import evenly
+from ba3us.run.run import Run
+from ba3us.run.spec import Spec
+from ba3us.run.train import presence_table, scaled, train_one
+from ba3us.scores import Neighbours
+from ba3us.training import Hook
+
+
+@dataclass(frozen=True, eq=False)
+class Pile:
+    """Vectors of both domains, and what members are shown of the target: at most ten thousand rows."""
+
+    opened: OpenedArrays
+    domains: Domains
+    rows: np.ndarray
+    shown: Domains
+    near: Neighbours
+    scale: bool
+
+    def scaled(self, spec: Spec) -> Spec:
+        """The spec with what was decided for all of its systems, not for each by what it is shown."""
+        return dataclasses.replace(spec, scale=self.scale)
+
+    @classmethod
+    def of(cls, spec: Spec, opened: Opened, show: bool = False) -> Pile:
+        """From samples."""
+        seen = vectors(opened, spec, show)
+        rows = sampled(len(seen.target))
+        pile = dataclasses.replace(seen, target=seen.target[rows]) if len(rows) < len(seen.target) else seen
+        shown = pile.domains(None, spec, False)
+        check_alike(*shown)
+        scale = bool(getattr(scaled(spec, opened), "scaled", False))
+        near = neighbours(*shown, np.arange(len(rows)), scale)
+        return cls(pile, seen.domains(None, spec, False), rows, shown, near, scale)
+
+
+def hear_fast(choice: Choice, pile: Pile, spec: Spec) -> None:
+    """Let the members of the preset ``fast`` be heard."""
+    for belief in beliefs(FAST, pile.scaled(spec), pile.opened, None, math.inf):
+        choice.hear(belief)
+
+
+def plain_run(spec: Spec, opened: Opened, pile: Pile, hooks: Sequence[Hook] = ()) -> Run:
+    """Source-only, which everything is compared with."""
+    return train_one(_plain(spec), opened, domains=pile.domains, hooks=hooks)[0]
+
+
+def calibrate_run(run: Run, target: Target, spec: Spec, opened: Opened, pile: Pile) -> None:
+    """Of a run that has been judged; its twin is the source-only of :func:`plain_run`, on fewer rows.
+
+    Where the twin comes to nothing, the run says so and has no calibration.
+    """
+
+    def twin(part: Source) -> Run:
+        return train_one(_plain(spec), opened, domains=Domains(part, pile.domains.target))[0]
+
+    try:
+        run.calibration = calibrated(run, target, pile.domains.source, twin)
+    except UserError as error:
+        run.notes = [*run.notes, f"There is no calibration: {error}"]
+
+
+def _plain(spec: Spec) -> Spec:
+    """The source-only run that everything is compared with."""
+    asked = Member(PLAIN, PLAIN).spec(spec)
+    places = ("source", "target", "labels", "root", "classes", "backbone", "weights", "size", "precision")
+    also = {name: getattr(spec, name) for name in (*places, "cache_gb", "workers")}
+    images = spec.source is not None and spec.of_images
+    return dataclasses.replace(asked, **also, selection="entropy", train="head" if images else None)
+
+
+# --- calibrating ------------------------------------------------------------------------------------------
+# The calibration of a run: a twin that learns most of the source rows is asked of those put aside.
+
+
+_SHARE = 5  # of so many rows of a class one is put aside
+_MOST = 5_000  # rows put aside, and of the target that are looked at
+
+
+def calibrated(run: Run, target: Target, source: Source, twin: Callable[[Source], Run]) -> Calibration:
+    """Of a run that has a verdict.
+
+    The run's own network has learned every source row; none is left to calibrate it with. `twin` trains
+    source-only on the rows it is given: a network of the same kind and settings, which serves for that alone.
+    """
+    assert run.verdict is not None
+    aside = _aside(source.labels.numpy())
+    held_out, labels = np.zeros((0, source.num_classes)), np.zeros(0, np.int64)
+    if aside.any():
+        unseen = SourcePart(source, np.flatnonzero(aside))
+        held_out, labels = (
+            twin(SourcePart(source, np.flatnonzero(~aside))).logits(unseen),
+            unseen.labels.numpy(),
+        )
+    seen = run.logits(Part(target, evenly(len(target), _MOST)))
+    return calibrate(seen, held_out, labels, run.verdict)
+
+
+def _aside(labels: np.ndarray) -> np.ndarray:
+    """A fifth of every class, drawn, as a mask; a class with fewer than two rows keeps what it has."""
+    chance, share = np.random.default_rng(0), min(1 / _SHARE, _MOST / len(labels))
+    aside = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        count = max(1, round(share * len(rows))) if len(rows) > 1 else 0
+        aside[chance.choice(rows, count, replace=False)] = True
+    return aside
+
+
+# --- prior ------------------------------------------------------------------------------------------------
+# A last step that any system can take when it is asked to: the prior of its classifier is put right.
+#
+# A classifier that learned the source expects the source's shares of classes. EM on its calibrated probabilities
+# estimates those of the target (:mod:`ba3us.assess.presence`), and the classifier's biases are moved by the
+# logarithm of the ratio. It helps where only the shares differ, and makes mistakes firm where looks differ too.
+
+
+_MOST_ROWS = 5_000  # rows of the target that shares are estimated from
+
+
+def check_correctable(method: type[Method]) -> None:
+    """Some systems do not predict with the network's classifier."""
+    require(
+        method.predict is Method.predict,
+        f"--correct-prior is for systems that predict with the network's classifier, but {method.__name__} has "
+        "its own way: leave it out.",
+    )
+
+
+def prior_corrected(run: Run, target: Target, labels: np.ndarray) -> Run:
+    """The run with its classifier's prior put right by the target; `labels` are the source's.
+
+    The verdict stays that of the model before; a note says how many rows changed. Confidence is worked out
+    anew. A class on which the model before and this one disagree is ``unsure``, and its interval spans both;
+    three more columns of ``presence`` have the share of each class by EM, and the ends of its interval.
+    """
+    why = "the run has no calibration" if run.calibration is None else ""
+    if run.leaderboard is not None and run.verdict is not None and run.verdict.served == ADAPTED:
+        why = "the model was taught the target's own rows, so its prior is not the source's (name a --method)"
+    if why or run.calibration is None:
+        run.notes = [*run.notes, f"The prior was not put right: {why}."]
+        return run
+    logits, warmth = run.logits(target), run.calibration.held_out
+    prior = class_shares(labels, logits.shape[1])
+    p = softmax(logits[evenly(len(logits), _MOST_ROWS)] / warmth, axis=1)
+    shares = expected_shares(p, prior)
+    shift = warmth * prior_shift(shares, prior)
+    moved = logits + shift
+    bias = run.model.module.network.classifier.bias
+    assert isinstance(bias, Tensor)
+    with torch.no_grad():
+        bias += torch.as_tensor(shift, dtype=bias.dtype)
+    before, own = run.best.predictions, moved.argmax(axis=1)
+    changed = float(np.mean(own != before))
+    run.evaluations[run.selected] = dataclasses.replace(
+        run.best, predictions=own, mean_probabilities=softmax(moved, axis=1).mean(axis=0).astype(np.float32)
+    )
+    run.calibration = recalibrated(run.calibration, moved)
+    table, known = presence_table(run, [before]), run.presence
+    table["low"], table["high"] = (
+        pick(table[end], known[end]) for pick, end in ((np.minimum, "low"), (np.maximum, "high"))
+    )
+    table.loc[(table["present"] != known["present"]).to_numpy(), "present"] = UNSURE
+    run.presence = table
+    low, high = share_intervals(p, prior)
+    for name, values in (("em_share", shares), ("em_low", low), ("em_high", high)):
+        run.presence[name] = np.round(values, 6)
+    run.notes = [
+        *run.notes,
+        f"The prior was put right after the verdict: {changed:.1%} of the rows changed class.",
+    ]
+    return run
+
+
+# --- reference --------------------------------------------------------------------------------------------
+# The verdict on a named system: it stays as it is, and is told what the automatic choice would say.
+
+
+def with_verdict(run: Run, target: Target, spec: Spec, opened: Opened, show: bool = False) -> Run:
+    """The run with a verdict and a calibration, and what is known of the classes; nothing else of it changes.
+
+    Source-only and one robust system are trained on the vectors that the run began with, with the automatic
+    choice's own settings and no more updates than the run had. Where that can't
+    be done, the run says so and has no verdict.
+    """
+    if run.verdict is not None or spec.method == PLAIN:
+        return run
+    options = {"steps": max(1, min(AutoOptions().steps, spec.resolved().steps))}
+    auto = dataclasses.replace(
+        spec, method=AUTO, options=options, protocol=None, task=None, train=None, views=None, ten_crop=False
+    )
+    try:
+        with bar("Comparing with source-only", 2, show) as shown:
+            seen = vectors(opened, auto, show)
+            pile = Pile.of(auto, seen)
+            plain = plain_run(auto, seen, pile)
+            shown.update(1)
+            choice = Choice(pile.near, plain.probabilities(pile.shown.target))
+            hear_fast(choice, pile, auto)
+    except UserError as error:
+        run.notes = [*run.notes, f"There is no verdict: {error}"]
+        return run
+    known = verdicts.speaks_for(choice.best.standing, choice.plain)
+    labels = choice.labels() if known else None
+    own, base = (each.best.predictions[pile.rows] for each in (run, plain))
+    run.verdict = verdicts.of_run(own, base, labels, pile.near)
+    others: list[np.ndarray] = choice.smoothed
+    doubt = doubt_of(choice.best.standing.kappa, NEAR, run.verdict.figures["changed"])
+    run.presence = presence_table(run, others, doubt)
+    calibrate_run(run, target, auto, seen, pile)
+    return run

@@ -1,0 +1,187 @@
+"""What training takes on this machine, in time and memory, from steps that were timed."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ba3us.auto.choose import train_auto
+from ba3us.methods.auto import NAME as AUTO
+from ba3us.methods.base import MethodOptions
+from ba3us.nn.backbones import Backbone, cut
+from ba3us.run.opening import OpenedArrays, OpenedImages
+from ba3us.run.spec import Spec
+from ba3us.run.train import train_one
+
+_IMAGES = 4  # per timed pass
+_VIEWS = 5  # of an image that `tail` keeps: four and the centre
+_DOMAINS = 2.1  # source, target and a few borrowed rows
+_COPIES = 4  # of trained weights: themselves, gradients, momentum, the selected ones
+_UPDATES = 20  # of the head, timed
+NAMED = "ba3us"  # the system that stands for all named ones
+
+
+@dataclass(frozen=True)
+class Cost:
+    """About what a training takes: of what, how deep, seconds, 10⁹ bytes beyond what is in use, updates."""
+
+    system: str
+    train: str
+    seconds: float
+    gigabytes: float
+    updates: int
+
+
+def deeper(opened: OpenedImages, config: MethodOptions) -> str:
+    """One sentence: how long ``--train tail`` and ``--train all`` would take."""
+    tail, whole = of_backbone(opened.backbone, opened.rows, config)
+    return (
+        "The backbone is used as it is (--train head). A named method can also train a part of it (--train "
+        f"tail), in about {in_words(tail.seconds)} here, or all of it (--train all), in about "
+        f"{in_words(whole.seconds)}, by one timed step of each and {config.steps + config.warmup_steps} "
+        "updates."
+    )
+
+
+def of_backbone(backbone: Backbone, rows: tuple[int, int], config: MethodOptions) -> tuple[Cost, Cost]:
+    """Training the tail, and all, of a backbone with a named system on so many source and target images."""
+    batch = config.batch_size * _DOMAINS
+    updates = config.steps + config.warmup_steps
+    drawn = updates * batch
+    looks = 11 * rows[1]
+    tail, whole = _timed(backbone, "tail"), _timed(backbone, "all")
+    seen = sum(rows) * _VIEWS * tail.front
+    return (
+        Cost(NAMED, "tail", seen + drawn * tail.step + looks * tail.rest, tail.memory(batch), updates),
+        Cost(NAMED, "all", drawn * whole.step + looks * whole.rest, whole.memory(batch), updates),
+    )
+
+
+def of_depths(backbone: Backbone, rows: tuple[int, int], seen: OpenedArrays) -> tuple[Cost, ...]:
+    """The automatic choice, and a named system to each depth; vectors of some images were `seen` already."""
+    on_vectors, unseen = of_head(seen), sum(rows) - sum(seen.rows)
+    if unseen > 0:
+        x = torch.randn(_IMAGES, 3, backbone.size, backbone.size).to(memory_format=torch.channels_last)
+        with torch.no_grad():
+            more = unseen * _seconds(backbone.module.eval(), x)
+        vectors = 4 * backbone.dim * unseen / 1e9
+        on_vectors = tuple(
+            dataclasses.replace(cost, seconds=cost.seconds + more, gigabytes=cost.gigabytes + vectors)
+            for cost in on_vectors
+        )
+    return *on_vectors, *of_backbone(backbone, rows, Spec(method=NAMED).resolved())
+
+
+def of_head(opened: OpenedArrays) -> tuple[Cost, ...]:
+    """The automatic choice and a named system on vectors, by a few updates of each."""
+    return tuple(
+        _of_system(system, train, opened) for system, train in ((AUTO, train_auto), (NAMED, train_one))
+    )
+
+
+def _of_system(system: str, train: Callable[..., Any], opened: OpenedArrays) -> Cost:
+    config, spent = Spec(method=system).resolved(), []
+    for updates in (1, 1 + _UPDATES):  # the first also pays for what is done once
+        start = time.perf_counter()
+        train(Spec(method=system, options={"steps": updates}), opened)
+        spent.append(time.perf_counter() - start)
+    each = max(0.0, spent[1] - spent[0]) / _UPDATES
+    vectors = 4 * math.prod(opened.source.shape[1:]) * sum(opened.rows)
+    updates = config.steps + config.warmup_steps
+    return Cost(system, "head", spent[0] + each * updates, vectors / 1e9, updates)
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """Per image, in seconds: the frozen front, the rest, a training step of the rest; and bytes of memory."""
+
+    front: float
+    rest: float
+    step: float
+    activations: float
+    weights: int
+
+    def memory(self, batch: float) -> float:
+        """10⁹ bytes that a step of so many images adds."""
+        return (self.activations * batch + _COPIES * self.weights) / 1e9
+
+
+def _timed(backbone: Backbone, train: str) -> _Timed:
+    own = copy.deepcopy(backbone.module).requires_grad_(True)
+    parts = cut(dataclasses.replace(backbone, module=own), train, check=False)
+    x = torch.randn(_IMAGES, 3, backbone.size, backbone.size).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        front = _seconds(parts.front, x) if parts.front is not None else 0.0
+        seen = x if parts.front is None else parts.front(x)
+        rest = _seconds(parts.tail.eval(), seen)
+    step = _seconds(parts.tail.train(), seen, backward=True)
+    weights = sum(p.numel() * p.element_size() for p in parts.tail.parameters())
+    return _Timed(front, rest, step, _kept_for_backward(parts.tail, seen), weights)
+
+
+def _seconds(module: nn.Module, x: Tensor, backward: bool = False) -> float:
+    """Seconds per row, after one pass to get going."""
+    spent = 0.0
+    for _ in range(2):
+        start = time.perf_counter()
+        out = module(x)
+        if backward:
+            out.sum().backward()
+        spent = time.perf_counter() - start
+    return spent / len(x)
+
+
+def _kept_for_backward(module: nn.Module, x: Tensor) -> float:
+    """Bytes per row that a forward pass keeps for the way back, weights left out."""
+    own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = module(x)  # held until all is counted, so that no place is used twice
+    total = sum(kept.values())
+    del out
+    return total / len(x)
+
+
+def memory_in_use() -> float:
+    """The most that this process has had in memory, in 10⁹ bytes; 0 where that can't be known."""
+    try:
+        import resource
+    except ImportError:  # not on every system
+        return 0.0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / 1e9 if sys.platform == "darwin" else most * 1024 / 1e9
+
+
+def in_words(seconds: float) -> str:
+    """A time that was estimated."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def told(cost: Cost) -> dict[str, Any]:
+    """For people and machines."""
+    memory = memory_in_use() + cost.gigabytes
+    return {
+        "system": cost.system,
+        "train": cost.train,
+        "seconds": round(cost.seconds, 1),
+        "gigabytes": round(memory, 2),
+        "updates": cost.updates,
+    }

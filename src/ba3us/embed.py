@@ -1,0 +1,115 @@
+"""Images → features: what a pretrained backbone sees in them, once and for all."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ba3us.data.activations import FrozenTarget
+from ba3us.data.files import FeatureSet, check_writable, write_features
+from ba3us.data.image_cache import DEFAULT_GIGABYTES, open_images
+from ba3us.data.image_domains import ImageTarget, Pixels
+from ba3us.data.images import ImageList, Skipped, read_class_names, read_images
+from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone
+from ba3us.run.storage import write_skipped
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Features of a list of images, and the images that gave none."""
+
+    content: FeatureSet
+    skipped: list[Skipped]
+
+
+def embedded(
+    pixels: Pixels, backbone: Backbone, *, device: str = "auto", name: str = "images", **options: Any
+) -> np.ndarray:
+    """What the whole backbone says of the centre of each image, float32 [n, dim].
+
+    Vectors are kept on disk: whoever asks for those of the same images and weights again is given them.
+    `options` go to :class:`~ba3us.data.activations.FrozenTarget`.
+    """
+    look = (backbone.size, backbone.mean, backbone.std)
+    images = ImageTarget(pixels, *look, views=0, device=device, name=name)
+    return FrozenTarget(images, backbone.module, **options).centres()
+
+
+def embed(
+    images: ImageList,
+    backbone: Backbone,
+    *,
+    cache_gb: float = DEFAULT_GIGABYTES,
+    workers: int | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> Embedding:
+    """Features of all images: resize to 8/7 of the backbone's side (256 for 224), centre crop, normalise.
+
+    Parameters
+    ----------
+    images : ImageList
+        Files that can't be decoded are left out and listed with their reason.
+    backbone : Backbone
+        From :func:`ba3us.nn.backbones.create_backbone`; it is put into eval mode.
+    cache_gb : float
+        What decoded images may take on disk, and as much again features, in 10⁹ bytes; 0: no cache.
+    workers : int, optional
+        Threads; by default one per core, at most 16.
+    progress : bool
+        Show a bar.
+    **options
+        Others of :func:`embedded`.
+    """
+    how: dict[str, Any] = {"cache_gb": cache_gb, "workers": workers, "progress": progress}
+    opened = open_images(images, backbone.side, **how)
+    features = embedded(opened.pixels, backbone, **how, **options)
+    seen = opened.images
+    content = FeatureSet(
+        features, seen.labels, seen.class_names, seen.paths, backbone=backbone.name, weights=backbone.digest
+    )
+    return Embedding(content, opened.skipped)
+
+
+def embed_to_file(
+    source: str | Path,
+    out: str | Path,
+    *,
+    backbone: str = OFFLINE,
+    weights: str | Path | None = None,
+    root: str | Path | None = None,
+    classes: str | Path | None = None,
+    labelled: bool | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Embed a folder or list file into a ``.npz`` file; what ``ba3us embed`` does.
+
+    Files left out are written to ``NAME.skipped.csv`` beside ``NAME.npz``. `options` go to :func:`embed`.
+    Returns a summary for people and machines.
+    """
+    out = Path(out)
+    check_writable(out)
+    names = None if classes is None else read_class_names(classes)
+    images = read_images(source, root=root, labelled=labelled, class_names=names)
+    network = create_backbone(backbone, weights)
+    start = time.perf_counter()
+    result = embed(images, network, **options)
+    seconds = time.perf_counter() - start
+    write_features(out, result.content)
+    listing = write_skipped(out.with_suffix(".skipped.csv"), {"images": result.skipped})
+    count, width = result.content.features.shape
+    return {
+        "file": str(out),
+        "images": count,
+        "features": width,
+        "classes": len(result.content.class_names) if result.content.class_names else None,
+        "backbone": backbone,
+        "skipped": len(result.skipped),
+        "skipped_file": listing,
+        "seconds": round(seconds, 3),
+        "images_per_second": round(count / seconds, 2),
+    }

@@ -1,0 +1,219 @@
+"""A trained network that can be taken apart into data and put together again."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save as packed
+from torch import Tensor, nn
+
+from ba3us import methods
+from ba3us.data import Target
+from ba3us.data.machine import memory
+from ba3us.errors import UserError, require
+from ba3us.methods.base import MethodOptions
+from ba3us.nn import Network
+from ba3us.nn.backbones import Backbone
+from ba3us.run.opening import Arrays, Images
+from ba3us.training import TrainingStep
+from ba3us.training.evaluation import predict_batches
+
+# --- build ------------------------------------------------------------------------------------------------
+# Network and method from data: the only place where they are made.
+
+
+_COPIES = 4  # of every weight: itself, its gradient, its momentum, and the best so far
+
+
+class Built(NamedTuple):
+    """What is frozen and stands before the network (None: nothing does), and network and method."""
+
+    front: nn.Module | None
+    module: TrainingStep
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """All that decides the shape of network and method: every hyper-parameter, the classes, the samples."""
+
+    method: str
+    options: dict[str, Any]
+    classes: list[Any]
+    samples: Arrays | Images
+
+    @classmethod
+    def of(cls, method: str, config: MethodOptions, classes: list[Any], samples: Arrays | Images) -> Blueprint:
+        """From resolved hyper-parameters, so that later defaults don't change it."""
+        return cls(method, dataclasses.asdict(config), classes, samples)
+
+    def build(self, backbone: Backbone | None = None) -> Built:
+        """Network and method with initial weights, those of `backbone` where there is one."""
+        entry = methods.get(self.method)
+        config = entry.options(**self.options)
+        pixels = "pixels" in entry.info.needs
+        require(
+            not pixels or isinstance(self.samples, Images),
+            f"The method {self.method!r} needs pixels, but there are feature vectors: choose another method.",
+        )
+        front, body, dim, classifier = (
+            self.samples.encoder(pixels, backbone)
+            if isinstance(self.samples, Images)
+            else self.samples.encoder()
+        )
+        network = Network(body, dim, len(self.classes), entry.method.head(config), classifier)
+        return Built(front, TrainingStep(network, entry.create(network, config)))
+
+    def check_memory(self) -> None:
+        """A sentence, before anything is allocated, if training could not fit into memory.
+
+        Only of arrays, where a discriminator may grow with features times classes.
+        """
+        most = memory()
+        if most is None or not isinstance(self.samples, Arrays):
+            return
+        with torch.device("meta"):
+            module = self.build().module
+        size = _COPIES * sum(p.numel() * p.element_size() for p in module.parameters())
+        require(
+            size <= most,
+            f"The method {self.method!r} would need {size / 1e9:.1f} GB of memory for {len(self.classes)} "
+            f"classes, but there are {most / 1e9:.1f} GB: choose another method, or a smaller bottleneck or "
+            "discriminator_hidden.",
+        )
+
+    # --- as data -----------------------------------------------------------------------------------------
+
+    def packed(self) -> dict[str, Any]:
+        """As JSON values."""
+        kind = "images" if isinstance(self.samples, Images) else "arrays"
+        return {
+            "method": self.method,
+            "options": self.options,
+            "classes": self.classes,
+            kind: dataclasses.asdict(self.samples),
+        }
+
+    @classmethod
+    def unpacked(cls, content: dict[str, Any]) -> Blueprint:
+        """From what :meth:`packed` gave."""
+        samples: Arrays | Images
+        samples = Images(**content["images"]) if "images" in content else Arrays(**content["arrays"])
+        classes = content["classes"]
+        assert isinstance(classes, list)
+        return cls(content["method"], content["options"], classes, samples)
+
+
+# --- model ------------------------------------------------------------------------------------------------
+# A trained network that can be taken apart into data and put together again.
+
+
+FORMAT = "ba3us model 2"
+_FRONT = "front."
+
+
+class Model:
+    """Network, method and what is frozen before them, with the method's own way to predict.
+
+    It pickles, and goes to disk, as a blueprint and plain arrays.
+    """
+
+    def __init__(self, blueprint: Blueprint, module: TrainingStep, front: nn.Module | None = None) -> None:
+        self.blueprint, self.module, self.front = blueprint, module, front
+        for part in (module, front or module):  # threads that predict at once have no mode to switch
+            part.eval()
+
+    @classmethod
+    def rebuilt(cls, blueprint: Blueprint, state: dict[str, Tensor]) -> Model:
+        """From weights. Of arrays, nothing is allocated before they are known to fit."""
+        with torch.device("meta" if isinstance(blueprint.samples, Arrays) else "cpu"):
+            front, module = blueprint.build()
+        before = {k.removeprefix(_FRONT): v for k, v in state.items() if k.startswith(_FRONT)}
+        module.load_state_dict({k: v for k, v in state.items() if not k.startswith(_FRONT)}, assign=True)
+        (front or nn.Identity()).load_state_dict(before)
+        return cls(blueprint, module, front)
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of an adapted feature vector."""
+        return self.module.network.feature_dim
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of all weights and buffers."""
+        front = {} if self.front is None else self.front.state_dict()
+        whole = self.module.state_dict() | {f"{_FRONT}{k}": v for k, v in front.items()}
+        return {k: v.detach().cpu().clone().contiguous() for k, v in whole.items()}
+
+    def outputs(self, domain: Target, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Features and logits, batch by batch."""
+        dtype = next(self.module.parameters()).dtype
+        size = batch_size or (1024 if len(domain.shape) == 1 else 32)
+        for features, logits in predict_batches(
+            self.module, lambda rows: domain.batch(rows, dtype), range(len(domain)), size
+        ):
+            yield features.cpu(), logits.cpu()
+
+    # --- on disk and in pickles --------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write a safetensors file; the blueprint, and a digest of all of it, go into its header."""
+        state, header = self.state(), self._header()
+        about = json.dumps({"header": header, "digest": _digest(header, state)})
+        path.write_bytes(packed(state, {"ba3us": about}))
+
+    @property
+    def digest(self) -> str:
+        """32 digits that change with any weight and with the blueprint; a model's file holds them too."""
+        return _digest(self._header(), self.state())
+
+    def _header(self) -> str:
+        return json.dumps({"format": FORMAT, "blueprint": self.blueprint.packed()})
+
+    @classmethod
+    def load(cls, path: Path) -> Model:
+        """Read what :meth:`save` wrote. Loading can't run code, and a changed bit is noticed."""
+        require(path.is_file(), f"There is no model file {path}: give the folder of a run.")
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = json.loads((file.metadata() or {}).get("ba3us", "{}"))
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            header = json.loads(about.get("header", "{}"))
+            require(
+                isinstance(header, dict) and header.get("format") == FORMAT,
+                f"{path} is no model of ba3us, or of another version: give the folder of a run.",
+            )
+            require(
+                about.get("digest") == _digest(about["header"], state),
+                f"The model {path} is not as it was written: it is damaged; adapt again.",
+            )
+            return cls.rebuilt(Blueprint.unpacked(header["blueprint"]), state)
+        except UserError:
+            raise
+        except Exception as error:  # a header can be wrong in any way
+            raise UserError(
+                f"The model {path} can't be read ({type(error).__name__}): it is damaged; adapt again."
+            ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"blueprint": self.blueprint, "state": {k: v.numpy() for k, v in self.state().items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # a pickle's arrays may be read-only
+        tensors = {k: torch.from_numpy(np.array(v)) for k, v in state["state"].items()}
+        vars(self).update(vars(Model.rebuilt(state["blueprint"], tensors)))
+
+
+def _digest(header: str, state: dict[str, Tensor]) -> str:
+    sketch = hashlib.blake2b(header.encode(), digest_size=16)
+    for name in sorted(state):
+        sketch.update(name.encode())
+        sketch.update(state[name].contiguous().view(-1).view(torch.uint8).numpy().data)
+    return sketch.hexdigest()

@@ -1,0 +1,258 @@
+"""After a run: some rows of both domains, opened again and as its model sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ba3us.assess.calibration import LEVEL, Calibration
+from ba3us.data import Target
+from ba3us.data.files import new_table
+from ba3us.data.image_cache import Readable, open_images
+from ba3us.data.images import ImageList
+from ba3us.errors import optional_import, require
+from ba3us.run import opening
+from ba3us.run.build import Model
+from ba3us.run.opening import Arrays, Images
+from ba3us.run.spec import Spec
+
+# --- predictions ------------------------------------------------------------------------------------------
+# Predictions as a table: one row per sample, in a CSV or a Parquet file, written batch by batch.
+
+
+_GROUP = 16_384  # rows of a Parquet file that are written at once: few of them make it large and slow to read
+
+_WORDS = {True: "yes", False: "no", None: ""}  # of a CSV file
+
+COLUMNS = ("class", "probability", "confidence", "abstain")
+
+
+class Row(NamedTuple):
+    """A sample's number or path, the number of its class, that class's probability, and how sure that is.
+
+    Without a calibration nothing is known of `confidence` and `abstain`.
+    """
+
+    sample: Any
+    label: int
+    probability: float
+    confidence: float | None = None
+    abstain: bool | None = None
+
+
+class Tally(NamedTuple):
+    """How many samples each class got, and from how many the table abstains (None: not known)."""
+
+    counts: np.ndarray
+    abstained: int | None
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is to be a Parquet file, by its name; says at once if the package for it is missing."""
+    wanted = path.suffix.lower() == ".parquet"
+    if wanted:
+        optional_import("pyarrow.parquet", "parquet")
+    return wanted
+
+
+def write_predictions(
+    path: Path,
+    model: Model,
+    domain: Target,
+    paths: list[str] | None,
+    calibration: Calibration | None,
+    max_error: float = LEVEL,
+    parquet: bool = False,
+) -> Tally:
+    """A row (or path), class, probability, confidence and whether to abstain, per sample."""
+    classes = model.blueprint.classes
+    counts, abstained = np.zeros(len(classes), dtype=np.int64), 0
+
+    def tallied() -> Iterator[list[Row]]:
+        nonlocal abstained
+        for rows in _batches(model, domain, paths, calibration, max_error):
+            counts[:] += np.bincount([row.label for row in rows], minlength=len(counts))
+            abstained += sum(bool(row.abstain) for row in rows)
+            yield rows
+
+    key = "row" if paths is None else "path"
+    (_write_parquet if parquet else _write_csv)(path, key, tallied(), classes)
+    return Tally(counts, None if calibration is None else abstained)
+
+
+def _batches(
+    model: Model, domain: Target, paths: list[str] | None, calibration: Calibration | None, max_error: float
+) -> Iterator[list[Row]]:
+    start, least = 0, math.nan if calibration is None else calibration.threshold(max_error)
+    for _, logits in model.outputs(domain):
+        probability, label = logits.softmax(dim=1).max(dim=1)
+        end = start + len(label)
+        keys = range(start, end) if paths is None else paths[start:end]
+        columns: list[Iterable[Any]] = [keys, label.tolist(), probability.tolist()]
+        if calibration is not None:
+            sure = calibration.confidence(logits.numpy())
+            columns += [sure.tolist(), (sure < least).tolist()]
+        yield [Row(*cells) for cells in zip(*columns)]
+        start = end
+
+
+def _write_csv(path: Path, key: str, batches: Iterator[list[Row]], classes: list[Any]) -> None:
+    with new_table(path, [key, *COLUMNS]) as write:
+        for rows in batches:
+            for row in rows:
+                sure = ("", "") if row.confidence is None else (f"{row.confidence:.6f}", _WORDS[row.abstain])
+                write([row.sample, classes[row.label], f"{row.probability:.6f}", *sure])
+
+
+def _write_parquet(path: Path, key: str, batches: Iterator[list[Row]], classes: list[Any]) -> None:
+    arrow, parquet = optional_import("pyarrow", "parquet"), optional_import("pyarrow.parquet", "parquet")
+    numbers = all(type(c) is int and -(2**63) <= c < 2**63 for c in classes)
+    named = classes if numbers else [_text(c) for c in classes]
+    types = (
+        arrow.int64() if key == "row" else arrow.string(),
+        arrow.int64() if numbers else arrow.string(),
+        arrow.float64(),
+        arrow.float64(),
+        arrow.bool_(),
+    )
+    schema = arrow.schema(list(zip((key, *COLUMNS), types)))
+    waiting: list[Row] = []
+
+    def flush() -> None:
+        samples, labels, *others = zip(*waiting)
+        keys = samples if key == "row" else map(_text, samples)
+        columns = [keys, (named[label] for label in labels), *others]
+        file.write_table(arrow.table([list(column) for column in columns], schema=schema))
+        waiting.clear()
+
+    with parquet.ParquetWriter(path, schema) as file:
+        for rows in batches:
+            waiting += rows
+            if len(waiting) >= _GROUP:
+                flush()
+        if waiting:
+            flush()
+
+
+def _text(value: Any) -> str:
+    r"""As text; bytes of a file name that are none are written as ``\xff``, because Parquet can't hold them."""
+    return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+# --- again ------------------------------------------------------------------------------------------------
+# After a run: some rows of both domains, opened again and as its model sees them.
+
+
+class Rows(NamedTuple):
+    """Some rows of a domain.
+
+    Attributes
+    ----------
+    names : list of str
+        The path of each, or its number.
+    features : array [n, d]
+        Adapted.
+    classes : int array [n]
+        Of the source, as labelled; of the target, as predicted.
+    probabilities : array [n]
+        Of the predicted class.
+    total : int
+        How many rows the domain has.
+    """
+
+    names: list[str]
+    features: np.ndarray
+    classes: np.ndarray
+    probabilities: np.ndarray
+    total: int
+
+
+class Both(NamedTuple):
+    """Rows of the source and of the target."""
+
+    source: Rows
+    target: Rows
+
+
+def evenly(rows: int, most: int) -> np.ndarray:
+    """At most so many row numbers, evenly spaced: files are often in the order of their classes."""
+    return np.arange(rows) if rows <= most else np.linspace(0, rows - 1, most).round().astype(int)
+
+
+def some_rows(model: Model, spec: Spec, sizes: tuple[int, int], most: int) -> Both:
+    """At most `most` rows of each domain that a spec names; a sentence if they are not what they were.
+
+    `sizes` are the rows that the domains had. Images are opened only as far as they are looked at.
+    """
+    require(spec.source is not None and spec.target is not None, "The run was given arrays, not files.")
+    samples = model.blueprint.samples
+    return (_arrays if isinstance(samples, Arrays) else _images)(model, spec, sizes, most)
+
+
+def images_seen(model: Model, listed: ImageList, where: Spec, name: str, show: bool) -> tuple[Target, Readable]:
+    """Images as a model of images takes them, on the device that `where` names."""
+    samples, place, budget = model.blueprint.samples, opening.place(where), opening.gigabytes(where)
+    assert isinstance(samples, Images)
+    opened = open_images(listed, samples.side, cache_gb=budget, workers=where.workers, progress=show)
+    model.module.to(place)
+    return samples.domain(opened.pixels, name, model.front, place, budget), opened
+
+
+def _arrays(model: Model, spec: Spec, sizes: tuple[int, int], most: int) -> Both:
+    opened, samples = opening.open_spec(spec), model.blueprint.samples
+    assert isinstance(opened, opening.OpenedArrays)
+    assert isinstance(samples, Arrays)
+    require(
+        opened.rows == tuple(sizes) and opened.classes == model.blueprint.classes,
+        f"The files have changed since the run: {opened.rows[0]} and {opened.rows[1]} rows, then {sizes[0]} "
+        f"and {sizes[1]}, or other classes.",
+    )
+    kept = [evenly(size, most) for size in sizes]
+    source = samples.domain(opened.source[kept[0]], "source")
+    target = samples.domain(opened.target[kept[1]], "target")
+    paths = opened.paths
+    return Both(
+        _seen(model, source, [f"row {row}" for row in kept[0]], sizes[0], opened.labels[kept[0]]),
+        _seen(model, target, [paths[row] if paths else f"row {row}" for row in kept[1]], sizes[1]),
+    )
+
+
+def _images(model: Model, spec: Spec, sizes: tuple[int, int], most: int) -> Both:
+    listed = opening.list_source(Path(str(spec.source)), spec)
+    unlabelled = opening.list_images(str(spec.target), spec.root)
+    domain, opened = images_seen(model, _part(listed, most), spec, "source", False)
+    images = opened.images
+    assert images.labels is not None
+    assert images.class_names is not None
+    number = {name: label for label, name in enumerate(model.blueprint.classes)}
+    names = opening.class_texts(images.class_names)
+    require(
+        {names[label] for label in images.labels} <= number.keys(),
+        f"The folders of {spec.source} have changed since the run: they have other classes.",
+    )
+    labels = np.array([number[names[label]] for label in images.labels])
+    source = _seen(model, domain, images.paths, sizes[0], labels)
+    domain, opened = images_seen(model, _part(unlabelled, most), spec, "target", False)
+    return Both(source, _seen(model, domain, opened.images.paths, sizes[1]))
+
+
+def _part(images: ImageList, most: int) -> ImageList:
+    rows = evenly(len(images), most)
+    labels = None if images.labels is None else images.labels[rows]
+    return dataclasses.replace(images, paths=[images.paths[row] for row in rows], labels=labels)
+
+
+def _seen(model: Model, domain: Target, names: list[str], total: int, labels: Any = None) -> Rows:
+    features, predicted, probabilities = [], [], []
+    for some, logits in model.outputs(domain):
+        probability, label = logits.softmax(dim=1).max(dim=1)
+        features.append(some.numpy())
+        predicted.append(label.numpy())
+        probabilities.append(probability.numpy())
+    classes = np.concatenate(predicted) if labels is None else labels
+    return Rows(names, np.concatenate(features), classes, np.concatenate(probabilities), total)

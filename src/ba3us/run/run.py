@@ -1,0 +1,183 @@
+"""A run: a training that has ended, with all that is known of it. It saves, loads and predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from ba3us.assess.calibration import Calibration
+from ba3us.assess.verdict import Verdict
+from ba3us.data import Target
+from ba3us.data.images import Skipped
+from ba3us.data.writing import new_folder
+from ba3us.errors import UserError, require
+from ba3us.run import storage as files
+from ba3us.run.build import Model
+from ba3us.run.predict import write_predictions
+from ba3us.run.spec import Spec
+from ba3us.training import Evaluation
+
+_SHARES = ("share", "low", "high", "mean_probability", "em_share", "em_low", "em_high")
+_FIGURES = ("kappa", "effective_classes")
+_COLUMNS = ["step", "loss", "score"]  # of every history
+_ABOUT: dict[str, type | tuple[type, ...]] = {
+    "version": str,
+    "versions": dict,
+    "source_rows": int,
+    "target_rows": int,
+    "updates": int,
+    "seconds": (int, float),
+    "selected": dict,
+}
+
+
+@dataclass
+class Run:
+    """A finished run.
+
+    Attributes
+    ----------
+    spec : Spec
+        What was asked for, with every hyper-parameter.
+    model : Model
+        The network that is served, with the selected weights.
+    history : DataFrame
+        Losses, ramps and label-free scores over the updates.
+    evaluations : list of Evaluation
+        Looks at the whole target while training.
+    selected : int
+        Which of them has the weights of the model.
+    presence : DataFrame
+        One row per class: its share of the target, an interval, its mean probability, whether it is present.
+    about : dict
+        Version, sizes, times, whose settings.
+    verdict : Verdict, optional
+        Whether adapting helped; None: it was compared with nothing.
+    leaderboard : DataFrame, optional
+        The systems behind an automatic choice.
+    calibration : Calibration, optional
+        What makes logits confidence; only of runs with a verdict.
+    """
+
+    spec: Spec
+    model: Model
+    history: pd.DataFrame
+    evaluations: list[Evaluation]
+    selected: int
+    presence: pd.DataFrame
+    about: dict[str, Any]
+    verdict: Verdict | None = None
+    leaderboard: pd.DataFrame | None = None
+    calibration: Calibration | None = None
+    notes: list[str] = field(default_factory=list)
+    skipped: dict[str, list[Skipped]] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Evaluation:
+        """The evaluation that was selected."""
+        return self.evaluations[self.selected]
+
+    def probabilities(self, domain: Target) -> np.ndarray:
+        """What the model says of a domain's rows, [n, C]."""
+        return np.concatenate([logits.softmax(dim=1).numpy() for _, logits in self.model.outputs(domain)])
+
+    def logits(self, domain: Target) -> np.ndarray:
+        """Of a domain's rows, [n, C]."""
+        return np.concatenate([logits.numpy() for _, logits in self.model.outputs(domain)])
+
+    def classes_called(self, call: str) -> list[Any]:
+        """Classes that are present (``yes``), absent (``no``) or neither for sure (``unsure``)."""
+        return self.presence["class"][self.presence["present"] == call].tolist()
+
+    def summary(self) -> dict[str, Any]:
+        """JSON values for people and machines."""
+        verdict = {} if self.verdict is None else {"verdict": self.verdict.packed()}
+        board = {} if self.leaderboard is None else {"leaderboard": _records(self.leaderboard)}
+        sure = {} if self.calibration is None else {"confidence": self.calibration.said()}
+        return {
+            "method": self.spec.method,
+            **self.about,
+            **verdict,
+            **sure,
+            **board,
+            "notes": self.notes,
+            "skipped": sum(map(len, self.skipped.values())),
+            "classes_present": self.classes_called("yes"),
+            "classes_unsure": self.classes_called("unsure"),
+            "classes": self.presence.to_dict(orient="records"),
+        }
+
+    # --- on disk -----------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, target: Target | None = None, paths: list[str] | None = None) -> None:
+        """Write a run directory, whole or not at all; with predictions for `target`, if it is given."""
+        with new_folder(Path(path)) as folder:
+            about = self.about | ({"notes": self.notes} if self.notes else {})
+            about |= {} if self.verdict is None else {"verdict": self.verdict.packed()}
+            (folder / files.SPEC).write_text(self.spec.written(**about), encoding="utf-8")
+            self.history.to_csv(folder / files.HISTORY, index=False)
+            self.model.save(folder / files.MODEL)
+            files.write_evaluations(folder / files.EVALUATIONS, self.evaluations)
+            files.write_frame(folder / files.PRESENCE, self.presence)
+            if self.leaderboard is not None:
+                files.write_frame(folder / files.LEADERBOARD, self.leaderboard)
+            files.write_calibration(folder / files.CALIBRATION, self.calibration)
+            files.write_skipped(folder / files.SKIPPED, self.skipped)
+            if target is not None:
+                write_predictions(folder / files.PREDICTIONS, self.model, target, paths, self.calibration)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Run:
+        """Read what :meth:`save` wrote."""
+        path = Path(path)
+        require(files.is_run(path), f"There is no run in {path}: give a folder that ba3us adapt wrote.")
+        spec = Spec.read(path / files.SPEC)
+        about = yaml.safe_load((path / files.SPEC).read_text(encoding="utf-8")).get("about", {})
+        evaluations = files.read_evaluations(path / files.EVALUATIONS)
+        try:
+            _check_about(about, len(evaluations))
+            history = pd.read_csv(path / files.HISTORY)
+            history.drop(columns=["phase", "selected"]).astype(float)[_COLUMNS]
+            board = path / files.LEADERBOARD
+            tables: dict[str, Any] = {
+                "history": history,
+                "presence": files.read_frame(path / files.PRESENCE, _SHARES),
+                "leaderboard": files.read_frame(board, _FIGURES) if board.is_file() else None,
+                "verdict": Verdict.unpacked(about.pop("verdict", None)),
+                "selected": int(about["selected"]["evaluation"]),
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"The run {path} is not whole ({type(error).__name__}): adapt again.") from error
+        return cls(
+            spec=spec,
+            model=Model.load(path / files.MODEL),
+            evaluations=evaluations,
+            notes=about.pop("notes", []),
+            skipped=files.read_skipped(path / files.SKIPPED),
+            calibration=files.read_calibration(path / files.CALIBRATION),
+            about=about,
+            **tables,
+        )
+
+
+def _records(table: pd.DataFrame) -> list[Any]:
+    """Rows as JSON values, which have no NaN."""
+    return table.astype(object).where(table.notna(), None).to_dict(orient="records")
+
+
+def _check_about(about: Any, evaluations: int) -> None:
+    """What others build on is there and of its kind: a spec is text that anything may have happened to."""
+    for name, kind in _ABOUT.items():
+        if not isinstance(about[name], kind):
+            raise TypeError(name)
+    if about["selected"]["evaluation"] not in range(evaluations) or not isinstance(
+        about["selected"]["rule"], str
+    ):
+        raise ValueError("selected")
+    if not isinstance(about.get("notes", []), list):
+        raise TypeError("notes")

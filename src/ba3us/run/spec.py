@@ -1,0 +1,256 @@
+"""A spec: what to do, as data. It reads and writes YAML, and every face fills one in."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from ba3us import methods
+from ba3us.errors import UserError, did_you_mean, require
+from ba3us.methods.auto import NAME as AUTO
+from ba3us.methods.base import MethodOptions
+from ba3us.training.distributed import check_accelerator
+from ba3us.training.monitoring import ON_COLLAPSE, ON_NAN
+
+FORMAT = "ba3us spec 1"
+_PLAIN = "source-only"
+PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}  # ours → Fabric's
+_PATHS = ("source", "target", "labels", "root", "classes", "weights")
+_FEATURES = (".npz", ".npy")
+# what only one kind of data has a use for
+_FOR_IMAGES = (
+    "weights",
+    "train",
+    "views",
+    "size",
+    "ten_crop",
+    "root",
+    "classes",
+    "compile",
+    "cache_gb",
+    "workers",
+)
+_FOR_FEATURES = ("labels", "scale")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What to do. Fields that are left out are decided by the method, the data and the machine.
+
+    Attributes
+    ----------
+    source, target : str
+        Feature files (``.npz``, ``.npy``), or folders or list files of images. None: arrays are handed over.
+    labels : str
+        Labels of a source that is a bare ``.npy`` array.
+    root, classes : str
+        Of list files: where their paths start, and class names, one per line.
+    method, options : str, dict
+        A registered name and hyper-parameters over the method's own (or the published ones); ``auto`` chooses.
+    protocol, task : str
+        Take the settings published for a dataset (``office31``) and one of its tasks (``A->W``).
+    selection : str or callable
+        Which checkpoint is kept: a rule of :mod:`ba3us.training.evaluation`, ``neighbours``, or a function of the
+        target's outputs.
+    evaluate_every : int
+        Look at the target also every so many updates of a named method, for a finer curve and more checkpoints
+        to choose from; else only where the method refreshes.
+    scale : bool
+        Scale features by the source's columns, within the model. None: where they are far from unit scale.
+    backbone, weights : str
+        What turns an image into a vector, and its weights; see :func:`ba3us.nn.backbones.create_backbone`.
+        For arrays that are no vectors: a network of :data:`ba3us.nn.SMALL`.
+    train : str
+        How much of the backbone is trained: ``head``, ``tail``, ``all`` or the stage to begin with. None:
+        ``head`` on a CPU, ``tail`` on a GPU.
+    views : int
+        Augmented views per image that are kept where a part is frozen; 0: the centre only. None: 0 with
+        ``head``, else 4.
+    size : int
+        Side of the crops in pixels, in place of the backbone's own.
+    ten_crop : bool
+        Offer ten crops to methods that refresh from them.
+    seed, threads : int
+        Results repeat for the same of both.
+    on_nan : str
+        When a loss is no longer a number: ``stop``, or ``retry`` from the last good state at half the learning
+        rate.
+    on_collapse : str
+        When predictions have fallen onto few classes: ``continue``, or ``stop`` with what was selected so far.
+    correct_prior : bool
+        Put the prior of the classifier right by the target's shares, in the end: see :mod:`ba3us.auto.guard`.
+    device, devices, nodes, precision, compile
+        Where and how to compute: see :mod:`ba3us.training.distributed`.
+    cache_gb, workers
+        What may be kept of images on disk, in 10⁹ bytes (10), and how many threads decode them.
+    """
+
+    source: str | None = None
+    target: str | None = None
+    labels: str | None = None
+    root: str | None = None
+    classes: str | None = None
+    method: str = AUTO
+    options: dict[str, Any] = field(default_factory=dict)
+    protocol: str | None = None
+    task: str | None = None
+    selection: str | Callable[..., float] = "entropy"
+    evaluate_every: int | None = None
+    scale: bool | None = None
+    backbone: str | None = None
+    weights: str | None = None
+    train: str | None = None
+    views: int | None = None
+    size: int | None = None
+    ten_crop: bool = False
+    seed: int = 0
+    threads: int | None = None
+    device: str | None = None
+    devices: int | str | None = None
+    nodes: int | None = None
+    precision: str = "float32"
+    on_nan: str = "stop"
+    on_collapse: str = "continue"
+    correct_prior: bool = False
+    compile: bool = False
+    cache_gb: float | None = None
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            _check_type(name, getattr(self, name), kind)
+        least = {
+            "seed": 0,
+            "threads": 1,
+            "evaluate_every": 1,
+            "views": 0,
+            "size": 8,
+            "workers": 1,
+            "cache_gb": 0,
+        }
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            require(value is None or value >= lowest, f"{name} is {value}: it must be {lowest} or more.")
+        for name, highest in (("seed", 2**62), ("size", 4096)):
+            value = getattr(self, name)
+            require(value is None or value <= highest, f"{name} is {value}: it must be {highest} at the most.")
+        if self.device is not None:
+            check_accelerator(self.device)
+        for name, known in (("precision", PRECISIONS), ("on_nan", ON_NAN), ("on_collapse", ON_COLLAPSE)):
+            value = getattr(self, name)
+            require(value in known, f"Unknown {name} {value!r}: choose one of {', '.join(known)}.")
+        require(
+            self.task is None or self.protocol is not None,
+            f"The task {self.task!r} is given without a protocol: add --protocol, such as office31.",
+        )
+
+    # --- what follows from it ----------------------------------------------------------------------------
+
+    def source_only(self) -> Spec:
+        """Source-only with what it shares with this method's settings, and as many updates."""
+        config, shared = self.resolved(), dataclasses.fields(methods.get(_PLAIN).method.Options)
+        options = {f.name: getattr(config, f.name) for f in shared}
+        options |= {"steps": config.steps + config.warmup_steps, "warmup_steps": 0}
+        return dataclasses.replace(
+            self, method=_PLAIN, options=options, protocol=None, task=None, selection="last"
+        )
+
+    def resolved(self) -> MethodOptions:
+        """Every hyper-parameter of the method."""
+        return methods.get(self.method).options(self.protocol, self.task, **self.options)
+
+    @property
+    def of_images(self) -> bool:
+        """Whether the domains are images; a field that is not for this kind of data is a sentence."""
+        require(
+            self.source is not None and self.target is not None,
+            "A source or a target is missing: give a feature file, or a folder or list of images, for each.",
+        )
+        assert self.source is not None
+        images = is_images(self.source) and is_images(str(self.target))
+        kind, others = ("images", _FOR_FEATURES) if images else ("features", _FOR_IMAGES)
+        wrong = [name for name in others if not (getattr(self, name) is None or getattr(self, name) is False)]
+        if wrong:
+            raise UserError(
+                f"--{wrong[0].replace('_', '-')} is not for {kind} such as {self.source}: leave it out."
+            )
+        return images
+
+    # --- YAML --------------------------------------------------------------------------------------------
+
+    def written(self, **about: Any) -> str:
+        """As YAML, without what is left to others; `about` (what became of it) is for people."""
+        require(isinstance(self.selection, str), "A selection that is a function can't be written to a file.")
+        plain = {
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if getattr(self, f.name) != _default(f)
+        }
+        plain |= {name: os.path.abspath(plain[name]) for name in _PATHS if name in plain}
+        content = {"format": FORMAT, **plain} | ({"about": about} if about else {})
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Spec:
+        """From a YAML file, such as a run's ``spec.yaml``; paths start at its folder."""
+        path = Path(path)
+        require(path.is_file(), f"There is no spec at {path}: check the path.")
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+            raise UserError(f"{path} is not valid YAML ({str(error).splitlines()[0]}): mend it.") from error
+        require(
+            isinstance(content, dict) and content.pop("format", FORMAT) == FORMAT,
+            f"{path} is no spec of ba3us, or of another version: begin it with 'format: {FORMAT}'.",
+        )
+        content.pop("about", None)
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name in content:
+            require(name in known, f"{path} has an unknown key {name!r}: {did_you_mean(str(name), known)}")
+        for name in _PATHS:
+            if isinstance(content.get(name), str):
+                content[name] = os.path.normpath(path.parent / content[name])
+        try:
+            return cls(**content)
+        except UserError as error:
+            raise UserError(f"In {path}: {error}") from error
+
+
+def is_images(path: str | Path) -> bool:
+    """Whether a path is that of images (a folder or a list file) rather than of a feature file."""
+    return Path(path).is_dir() or Path(path).suffix not in _FEATURES
+
+
+def _default(f: dataclasses.Field[Any]) -> Any:
+    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+
+
+def _check_type(name: str, value: Any, kind: Any) -> None:
+    """A sentence unless `value` is of the declared type."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    words = {
+        str: "text",
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        dict[str, Any]: "names with values, such as {beta: 1.0}",
+    }
+    fits = (
+        (value is None and type(None) in kinds)
+        or (isinstance(value, str) and str in kinds)
+        or (isinstance(value, bool) and bool in kinds)
+        or (isinstance(value, dict) and dict[str, Any] in kinds and all(isinstance(k, str) for k in value))
+        or (isinstance(value, numbers.Integral) and not isinstance(value, bool) and int in kinds)
+        or (isinstance(value, numbers.Real) and not isinstance(value, bool) and float in kinds)
+        or (callable(value) and name == "selection")
+    )
+    wanted = " or ".join(words[k] for k in kinds if k in words)
+    require(fits, f"{name} is {value!r}: it must be {wanted}.")

@@ -1,0 +1,181 @@
+"""The files of a run directory: what is where, and whether a folder is one."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ba3us.assess.calibration import Calibration
+from ba3us.data.files import new_table, read_table
+from ba3us.data.images import Skipped
+from ba3us.data.writing import check_new_folder, new_file
+from ba3us.errors import UserError, require
+from ba3us.run.spec import FORMAT
+from ba3us.training import Evaluation
+
+SPEC, MODEL, HISTORY, EVALUATIONS = "spec.yaml", "model.safetensors", "history.csv", "evaluations.npz"
+PREDICTIONS, PRESENCE, SKIPPED, CHECKPOINTS = "predictions.csv", "presence.csv", "skipped.csv", "checkpoints"
+LEADERBOARD, CALIBRATION = "leaderboard.csv", "calibration.json"
+TABLES = (HISTORY, PREDICTIONS, PRESENCE, SKIPPED, LEADERBOARD)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a finished run."""
+    try:
+        return (path / SPEC).read_text(encoding="utf-8").startswith(f"format: {FORMAT}")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def state_file(path: Path) -> Path:
+    """Where a run that goes on keeps its state."""
+    return path / CHECKPOINTS / "state.ckpt"
+
+
+def members_folder(state: Path) -> Path:
+    """Where the members of an automatic choice that have ended lie, beside the `state` of a run."""
+    return state.with_name(f"{state.name}.members")
+
+
+def is_interrupted(path: Path) -> bool:
+    """Whether a folder holds nothing but the state of a run that did not end, however little of it."""
+    state, kept = state_file(path), path / CHECKPOINTS
+    ours = (f"{state.name}", f".{state.name}.")  # what was being written when it was killed, too
+    return (
+        [entry.name for entry in path.iterdir()] == [CHECKPOINTS]
+        and kept.is_dir()
+        and all(entry.name.startswith(ours) for entry in kept.iterdir())
+    )
+
+
+def can_go_on(path: Path) -> bool:
+    """Whether the state in a folder is one to go on from."""
+    state = state_file(path)
+    return path.is_dir() and is_interrupted(path) and (state.is_file() or members_folder(state).is_dir())
+
+
+def check_free(path: Path, overwrite: bool, resume: bool) -> None:
+    """Fail before the work if a run can't be written to `path`."""
+    if path.is_dir() and is_interrupted(path):
+        require(
+            overwrite or resume,
+            f"There is an interrupted run in {path}: add --resume to go on, or --overwrite to start anew.",
+        )
+        overwrite = True
+    check_new_folder(path, overwrite, lambda folder: is_run(folder) or is_interrupted(folder))
+
+
+def remove_state(path: Path) -> None:
+    """Take the state of a run away, and its folder if nothing else is in it."""
+    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+    if path.is_dir() and not any(path.iterdir()):
+        path.rmdir()
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+
+def write_skipped(path: Path, skipped: dict[str, list[Skipped]]) -> str | None:
+    """List what was left out of each domain; without any, an older list is taken away and None returned."""
+    if not any(skipped.values()):
+        path.unlink(missing_ok=True)
+        return None
+    with new_file(path) as part, new_table(part, ["domain", "path", "reason"]) as write:
+        for domain, items in skipped.items():
+            for item in items:
+                write([domain, item.path, item.reason])
+    return str(path)
+
+
+def read_skipped(path: Path) -> dict[str, list[Skipped]]:
+    """What :func:`write_skipped` wrote, if anything."""
+    found: dict[str, list[Skipped]] = {}
+    for row in read_table(path) if path.is_file() else ():
+        require({"domain", "path", "reason"} <= row.keys(), f"The table {path} is not of a run: adapt again.")
+        found.setdefault(row["domain"], []).append(Skipped(row["path"], row["reason"]))
+    return found
+
+
+def write_frame(path: Path, table: pd.DataFrame) -> None:
+    """A table whose texts a spreadsheet does not run."""
+    with new_table(path, table.columns) as write:
+        for row in table.itertuples(index=False, name=None):
+            write(row)
+
+
+def read_frame(path: Path, figures: Iterable[str]) -> pd.DataFrame:
+    """What :func:`write_frame` wrote; `figures` are columns of numbers, if they are there."""
+    rows = read_table(path)
+    "".join(text for row in rows for cell in row.items() for text in cell).encode()  # ValueError: no text
+    table = pd.DataFrame(rows, dtype=object)
+    return table.assign(**{name: pd.to_numeric(table[name]) for name in figures if name in table})
+
+
+def read_presence(path: Path, classes: list[Any]) -> list[dict[str, str]]:
+    """What was written of the presence of these classes, in their order, as text."""
+    try:
+        rows = read_table(path)
+        right = [row["class"] for row in rows] == [str(c) for c in classes]
+        require(
+            right and all(row["present"] and row["share"] for row in rows),
+            f"The table {path} is not of this run: adapt again.",
+        )
+        return rows
+    except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"The table {path} can't be read ({type(error).__name__}): adapt again.") from error
+
+
+def write_calibration(path: Path, calibration: Calibration | None) -> None:
+    """What turns logits into confidence, if it is known."""
+    if calibration is not None:
+        path.write_text(json.dumps(calibration.packed(), ensure_ascii=False), encoding="utf-8")
+
+
+def read_calibration(path: Path) -> Calibration | None:
+    """What :func:`write_calibration` wrote, if anything."""
+    if not path.is_file():
+        return None
+    try:
+        return Calibration.unpacked(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"The calibration {path} can't be read: it is damaged; adapt again.") from error
+
+
+def write_evaluations(path: Path, evaluations: Iterable[Evaluation]) -> None:
+    """Every look at the target, so that accuracy over time can be worked out by those who hold labels."""
+    rows = [vars(e) for e in evaluations]
+    scores = sorted({name for row in rows for name in row["scores"]})
+    columns = {key: np.array([row[key] for row in rows]) for key in rows[0] if key != "scores"} if rows else {}
+    columns |= {
+        f"scores.{name}": np.array([row["scores"].get(name, np.nan) for row in rows]) for name in scores
+    }
+    with path.open("wb") as file:
+        np.savez_compressed(file, **columns)  # type: ignore[arg-type]
+
+
+def read_evaluations(path: Path) -> list[Evaluation]:
+    """What :func:`write_evaluations` wrote; nothing in the file can run code."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            columns = {key: file[key] for key in file.files}
+        plain = {key: values for key, values in columns.items() if not key.startswith("scores.")}
+        return [
+            Evaluation(
+                **{k: v[i] if v.ndim > 1 else v[i].item() for k, v in plain.items()},
+                scores={k[7:]: float(v[i]) for k, v in columns.items() if k.startswith("scores.")},
+            )
+            for i in range(len(next(iter(plain.values()), ())))
+        ]
+    except Exception as error:
+        raise UserError(
+            f"The evaluations {path} can't be read ({type(error).__name__}): they are damaged; adapt again."
+        ) from error

@@ -1,0 +1,145 @@
+"""From samples to a run: build, train, select. One system by itself, or the automatic choice among several."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ba3us import __version__, methods
+from ba3us.assess.presence import presence
+from ba3us.data import Target
+from ba3us.data.domains import TaughtSource
+from ba3us.nn.norms import Scale
+from ba3us.run import opening
+from ba3us.run.build import Blueprint, Model
+from ba3us.run.opening import NEIGHBOURS, Arrays, Domains, Opened, rule_of_neighbours
+from ba3us.run.run import Run
+from ba3us.run.spec import PRECISIONS, Spec
+from ba3us.training import Execution, Hook, ProgressBar, Trainer, Watch
+from ba3us.training.checkpoints import seeded
+from ba3us.training.distributed import Team
+
+
+def train_one(
+    spec: Spec,
+    opened: Opened,
+    *,
+    domains: Domains | None = None,
+    hooks: Sequence[Hook] = (),
+    state: Path | None = None,
+    resume: bool = False,
+    show: bool = False,
+) -> tuple[Run, Target]:
+    """Build, train and select one system; returns the run and the target as its network saw it.
+
+    Parameters
+    ----------
+    spec, opened
+        What to do, and the samples.
+    domains : Domains, optional
+        In place of those opened, as the network sees them.
+    hooks : sequence of Hook
+        Onlookers.
+    state : path, optional
+        Where to keep the state of the run at every evaluation.
+    resume : bool
+        Go on from `state`, if it is there and of this very run.
+    show : bool
+        Show progress on the standard error.
+    """
+    config, start = spec.resolved(), time.perf_counter()
+    samples = scaled(spec, opened)
+    blueprint = Blueprint.of(spec.method, config, opened.classes, samples)
+    blueprint.check_memory()
+    with seeded(spec.seed):
+        front, module = blueprint.build(opened.backbone)
+    if spec.compile:
+        module.network.backbone.compile()
+    source, target = domains or opened.domains(front, spec, show)
+    scale = module.network.backbone if isinstance(module.network.backbone, Scale) else None
+    if scale is not None:
+        scale.fit(opening.some_rows(source.labelled if isinstance(source, TaughtSource) else source))
+    on_cpu, team = opening.place(spec) == "cpu", Team.current()
+    execution = Execution(
+        seed=spec.seed,
+        threads=spec.threads,
+        evaluate_every=spec.evaluate_every,
+        accelerator=spec.device,
+        devices=spec.devices if team.size == 1 else None,  # else they have been started
+        nodes=spec.nodes if team.size == 1 else None,
+        precision=PRECISIONS[spec.precision],
+        predict_batch=1024 if len(source.shape) == 1 else 32 if on_cpu else 256,
+        checkpoint=state,
+        on_nan=spec.on_nan,
+        on_collapse=spec.on_collapse,
+        identity="" if state is None else opening.digest(spec, opened, (team.size, torch.get_num_threads())),
+    )
+    shown = [Watch(), *([ProgressBar(title=spec.method)] if show else ()), *hooks]
+    rule = (
+        rule_of_neighbours(source, target, scale is not None)
+        if spec.selection == NEIGHBOURS
+        else spec.selection
+    )
+    trainer = Trainer(module.network, module.method, execution, rule=rule, hooks=shown)
+    resumed = resume and state is not None and state.is_file()
+    result = (trainer.resume(state) if resumed and state is not None else trainer).fit(source, target)
+    best = result.evaluations[result.selected]
+    about: dict[str, Any] = {
+        "version": __version__,
+        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
+        "settings": methods.get(spec.method).settings_note(config, spec.protocol, spec.task),
+        "source_rows": opened.rows[0],
+        "target_rows": opened.rows[1],
+        "updates": result.updates,
+        "trained": getattr(samples, "train", None),
+        "processes": team.size,
+        "resumed": resumed,
+        "selected": {
+            "evaluation": result.selected,
+            "rule": result.rule,
+            "phase": best.phase,
+            "step": best.step,
+            "scores": {name: round(value, 6) for name, value in best.scores.items()},
+        },
+        "seconds": round(time.perf_counter() - start, 2),
+        "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+    }
+    full = dataclasses.replace(
+        spec,
+        options=dataclasses.asdict(config),
+        threads=spec.threads or torch.get_num_threads(),
+        train=getattr(samples, "train", None),
+        scale=samples.scaled if isinstance(samples, Arrays) else None,
+    )
+    model = Model(blueprint, result.module, front)
+    run = Run(full, model, result.full_history(), result.evaluations, result.selected, pd.DataFrame(), about)
+    run.presence = presence_table(run)
+    run.notes, run.skipped = [*opened.notes, *trainer.tries, *trainer.noticed.values()], opened.skipped
+    return run, target
+
+
+def scaled(spec: Spec, opened: Opened) -> Any:
+    """The samples, with the scaling that was asked for, or that they need; published settings have none."""
+    samples = opened.samples
+    if not isinstance(samples, Arrays) or samples.network is not None:
+        return samples
+    wanted = spec.scale
+    if wanted is None:
+        wanted = spec.protocol is None and opening.needs_scaling(opened)
+    return dataclasses.replace(samples, scaled=wanted)
+
+
+def presence_table(run: Run, others: Sequence[Any] = (), doubt: float = 0.0) -> pd.DataFrame:
+    """Which classes are present, by the model that is served and what `others` say."""
+    classes = run.model.blueprint.classes
+    table = presence(run.best.predictions, others, len(classes), doubt)
+    table.insert(0, "class", pd.Series(classes, dtype=object))
+    table.insert(4, "mean_probability", run.best.mean_probabilities.astype(float))
+    return table.round(dict.fromkeys(("share", "low", "high", "mean_probability"), 6))

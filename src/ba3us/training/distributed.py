@@ -1,0 +1,376 @@
+"""Starting the processes of a run, one per device: by torchrun, by ``fabric run``, or by ourselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision import Precision
+from lightning_fabric.strategies import DDPStrategy
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ba3us.errors import UserError, require
+from ba3us.methods.base import DomainOutputs, Outputs, Step
+
+if TYPE_CHECKING:
+    from ba3us.training.loop import Execution
+
+
+# --- team -------------------------------------------------------------------------------------------------
+# Several processes that work on one batch: who has which rows, and how their outputs come together.
+#
+# Every process draws the same joint batch and sends its own share of the rows through the network. The outputs
+# of all are gathered, so that each process computes the method's losses on the joint batch: with the right
+# normalisers and pairs of rows, whatever the method. The losses cost little beside the network.
+#
+# Gradients, for R processes: each holds the whole loss L, so it knows ∂L/∂f of its own rows f; the gather hands R
+# times that back. What follows from it for the network's parameters θ is R·Σ_(own rows) ∂L/∂f·∂f/∂θ, and the mean
+# over processes that DDP takes is Σ_(all rows) ∂L/∂f·∂f/∂θ, that of the joint batch. Parameters inside the losses
+# (discriminators) have the same, whole gradient in every process, which the mean leaves as it is.
+
+
+@dataclass(frozen=True)
+class Team:
+    """Process number `rank` of `size`; alone unless told otherwise."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def current(cls) -> Team:
+        """The processes that have been started together."""
+        if distributed.is_available() and distributed.is_initialized():
+            return cls(distributed.get_rank(), distributed.get_world_size())
+        return cls()
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes files and talks."""
+        return self.rank == 0
+
+    # --- rows ---------------------------------------------------------------------------------------------
+
+    def sizes(self, count: int) -> list[int]:
+        """How many of `count` rows each process has: as equal as can be, but no row on its own.
+
+        (One row has no batch statistics.)
+        """
+        busy = min(self.size, max(1, count // 2))
+        return [count // busy + (r < count % busy) if r < busy else 0 for r in range(self.size)]
+
+    def share(self, count: int) -> slice:
+        """This process's rows of `count`."""
+        sizes = self.sizes(count)
+        start = sum(sizes[: self.rank])
+        return slice(start, start + sizes[self.rank])
+
+    def check_batch(self, batch_size: int) -> None:
+        """Every process must have rows."""
+        require(
+            self.size == 1 or batch_size >= 2 * self.size,
+            f"The batch_size is {batch_size} for {self.size} processes, which share it: make it at least "
+            f"{2 * self.size}, or use fewer devices.",
+        )
+
+    # --- coming together ----------------------------------------------------------------------------------
+
+    def joined(self, outputs: Outputs) -> Outputs:
+        """The outputs for the joint batch, in its order, from those for everybody's share."""
+        if self.size == 1:
+            return outputs
+        domains, device = outputs.domains, outputs.source.features.device
+        # a method may leave out rows of its share
+        mine = torch.tensor([len(d.features) for d in domains], device=device)
+        table = _gathered(mine[None], [1] * self.size).tolist()
+        return Outputs(*(self._joined(d, sizes) for d, sizes in zip(domains, zip(*table))))
+
+    def _joined(self, domain: DomainOutputs, sizes: Sequence[int]) -> DomainOutputs:
+        if not sum(sizes):
+            return domain
+
+        def whole(x: Tensor) -> Tensor:
+            return _Gather.apply(x, sizes, self.rank)
+
+        return DomainOutputs(
+            whole(domain.features),
+            whole(domain.logits),
+            whole(domain.rows),
+            None if domain.labels is None else whole(domain.labels),
+            {name: whole(x) for name, x in domain.extra.items()},
+        )
+
+    def whole(self, share: Tensor, count: int) -> Tensor:
+        """All `count` rows, from everybody's share; without gradients."""
+        return share if self.size == 1 else _gathered(share, self.sizes(count))
+
+    @contextmanager
+    def apart(self, step: Step) -> Iterator[None]:
+        """Random numbers of this process's own; those that follow are the same in all, as if none was drawn."""
+        if self.size == 1:
+            yield
+            return
+        own = repr((torch.initial_seed(), step.phase, step.number, self.rank)).encode()
+        devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(int.from_bytes(hashlib.blake2b(own, digest_size=7).digest(), "big"))
+            yield
+
+    # --- staying together ---------------------------------------------------------------------------------
+
+    def average_statistics(self, module: nn.Module) -> None:
+        """Let running statistics of norm layers in training mode be the mean of what all processes saw."""
+        if self.size == 1:
+            return
+        running = [
+            buffer
+            for layer in module.modules()
+            for name, buffer in layer.named_buffers(recurse=False)
+            if layer.training and name.startswith("running_")
+        ]
+        if running:
+            flat = torch.cat([buffer.flatten() for buffer in running])
+            distributed.all_reduce(flat)
+            flat /= self.size
+            for buffer, mean in zip(running, flat.split([b.numel() for b in running])):
+                buffer.copy_(mean.view_as(buffer))
+
+    def same_buffers(self, module: nn.Module) -> None:
+        """Take the first process's buffers (class weights, pseudo-labels), equal but for the last bit."""
+        for buffer in module.buffers() if self.size > 1 else ():
+            distributed.broadcast(buffer, 0)
+
+    def check_same(self, what: str, values: Sequence[Any]) -> None:
+        """All processes must have started from the same."""
+        if self.size == 1:
+            return
+        everybody: list[Any] = [None] * self.size
+        distributed.all_gather_object(everybody, list(values))
+        other = next((r for r in range(self.size) if everybody[r] != everybody[0]), 0)
+        require(
+            other == 0,
+            f"The processes of this run differ in {what}: {everybody[0]} in the first, {everybody[other]} in "
+            f"number {other}; give all of them the same command and files.",
+        )
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            distributed.barrier()
+
+
+def _gathered(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The rows of all processes; shorter shares travel padded, because not every backend takes unequal ones."""
+    padded = x.new_zeros((max(sizes), *x.shape[1:]))
+    padded[: len(x)] = x.detach()
+    parts = [torch.empty_like(padded) for _ in sizes]
+    distributed.all_gather(parts, padded)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes)])
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sizes: Sequence[int], rank: int) -> Tensor:
+        ctx.start, ctx.rows, ctx.factor = sum(sizes[:rank]), sizes[rank], len(sizes)
+        return _gathered(x, sizes)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.factor * grads[0][ctx.start : ctx.start + ctx.rows], None, None
+
+
+# --- devices ----------------------------------------------------------------------------------------------
+# Starting the processes of a run, one per device: by torchrun, by ``fabric run``, or by ourselves.
+
+
+ACCELERATORS = ("auto", "cpu", "cuda", "mps")
+_PATIENCE = timedelta(hours=6)  # others wait while one decodes images or writes files
+_KEEP_BUFFERS = next(  # torch has a new name for it
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in inspect.signature(DistributedDataParallel).parameters
+)
+_LOST = ("connection closed", "connection reset", "connection refused", "timed out", "broken pipe")  # by a peer
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Processes on each of some nodes, and what they compute on."""
+
+    accelerator: str
+    devices: int
+    nodes: int
+
+    @property
+    def many(self) -> bool:
+        """Whether there is more than one process."""
+        return self.devices * self.nodes > 1
+
+
+_launched: Layout | None = None
+
+
+def layout(accelerator: str | None, devices: int | str | None, nodes: int | None) -> Layout:
+    """What is asked for, checked, and in agreement with torchrun where that has started the processes."""
+    place, started = _accelerator(accelerator), _started()
+    there = torch.cuda.device_count() if place == "cuda" else 1
+    wanted = _count("devices", devices, default=there if devices == "auto" else 1)
+    machines = _count("nodes", nodes, default=1)
+    if started:
+        asked = (wanted if devices not in (None, "auto") else started[0], machines if nodes else started[1])
+        require(
+            asked == started,
+            f"The launcher started {started[0]} processes on each of {started[1]} nodes, {asked[0]} devices "
+            f"on {asked[1]} are asked for: leave --devices and --nodes to the launcher.",
+        )
+        wanted, machines = started
+    require(
+        place != "cuda" or wanted <= there,
+        f"{wanted} devices are asked for, but this machine has {there}: use fewer.",
+    )
+    # one process may leave the choice to Fabric
+    return Layout("cpu" if place == "auto" and wanted * machines > 1 else place, wanted, machines)
+
+
+def check_accelerator(name: str) -> None:
+    """Refuse one that there is not; whether it is here is another question."""
+    require(name in ACCELERATORS, f"Unknown accelerator {name!r}: choose one of {', '.join(ACCELERATORS)}.")
+
+
+def _accelerator(name: str | None) -> str:
+    place = name or "auto"
+    check_accelerator(place)
+    require(
+        place != "cuda" or torch.cuda.is_available(),
+        "The accelerator 'cuda' can't be used here: choose cpu, or auto.",
+    )
+    return "cuda" if place == "auto" and torch.cuda.is_available() else place
+
+
+def _count(name: str, value: int | str | None, default: int) -> int:
+    if value in (None, "auto"):
+        return default
+    number = int(value) if str(value).isdecimal() else 0  # type: ignore[arg-type]
+    require(number >= 1, f"The number of {name} is {value!r}: give 1 or more.")
+    return number
+
+
+def _started() -> tuple[int, int] | None:
+    """Processes per node and nodes, if torchrun (which ``fabric run`` uses) has started this process."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    here, everywhere = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+    return here, everywhere // here
+
+
+def start(execution: Execution) -> tuple[Fabric, Team]:
+    """What a run computes on, as its configuration says or, where it does not, as has been launched."""
+    if execution.devices is None and execution.nodes is None:
+        place = _launched or Layout("auto", 1, 1)
+        if execution.accelerator or _launched is None:
+            place = dataclasses.replace(place, accelerator=_accelerator(execution.accelerator))
+    else:
+        place = layout(execution.accelerator, execution.devices, execution.nodes)
+    return _fabric(place, execution.precision)
+
+
+def _fabric(place: Layout, precision: str) -> tuple[Fabric, Team]:
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else it says what was asked of it
+    os.environ.pop("LT_STRATEGY", None)  # fabric run's; there is one for many processes, with these settings
+    settings: dict[str, Any] = {"find_unused_parameters": True, _KEEP_BUFFERS: False}
+    many = DDPStrategy(timeout=_PATIENCE, **settings)
+    try:
+        fabric = Fabric(
+            accelerator=place.accelerator,
+            devices=place.devices,
+            num_nodes=place.nodes,
+            strategy=many if place.many else "auto",
+            precision=precision,  # type: ignore[arg-type]
+        )
+        if place.many and "LT_CLI_USED" not in os.environ:  # under fabric run, making it has done that
+            fabric.launch()
+    except (ValueError, RuntimeError) as error:
+        raise UserError(
+            f"{place.devices} processes on each of {place.nodes} nodes can't work together "
+            f"({str(error).strip().splitlines()[0]}): check the launcher's settings, or use one device."
+        ) from error
+    return fabric, Team(fabric.global_rank, fabric.world_size) if place.many else Team()
+
+
+class Prepared(NamedTuple):
+    """A module on its device, its optimiser, its precision (with the scale of float16), and how to go on."""
+
+    module: nn.Module
+    optimizer: Any
+    precision: Precision
+    backward: Callable[[Tensor], Any]
+    step: Callable[[], Any]
+
+
+def set_up(fabric: Fabric, module: nn.Module, optimizer: Callable[[], torch.optim.SGD]) -> Prepared:
+    """`module` and an `optimizer` of its parameters, wrapped where Fabric has something to add.
+
+    (Its wrappers cost a tenth of a step on features, and for one process in full precision they do nothing.)
+    """
+    if fabric.world_size == 1 and type(fabric.strategy.precision) is Precision:
+        module, plain = module.to(fabric.device), optimizer()
+        return Prepared(module, plain, fabric.strategy.precision, Tensor.backward, plain.step)
+    wrapped = fabric.setup_module(module, _reapply_compile=False)
+    stepper: Any = fabric.setup_optimizers(optimizer())
+    return Prepared(wrapped, stepper, fabric.strategy.precision, fabric.backward, stepper.step)
+
+
+@contextmanager
+def launched(
+    accelerator: str | None = None, devices: int | str | None = None, nodes: int | None = None
+) -> Iterator[Team]:
+    """Start the processes, or join those that torchrun started; runs inside are then spread over all of them.
+
+    An error in any of them ends all, with one sentence from the process that had it first.
+    """
+    global _launched
+    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")
+    team = Team()
+    try:
+        _launched = layout(accelerator, devices, nodes)
+        if _launched.many:
+            team = _fabric(_launched, "32-true")[1]
+        yield team
+    except UserError:
+        if not _speaks_first(otherwise=True):
+            sys.exit(2)
+        raise
+    except RuntimeError as error:
+        if team.size == 1 or not any(sign in str(error).lower() for sign in _LOST):
+            raise
+        if not _speaks_first(otherwise=False):
+            sys.exit(2)
+        raise UserError(
+            "Another process of this run has ended too early: see what it said, or whether it was killed for "
+            "want of memory; then go on with --resume."
+        ) from error
+    finally:
+        _launched = None
+    if team.size > 1:
+        distributed.destroy_process_group()
+
+
+def _speaks_first(otherwise: bool) -> bool:
+    """Whether no other process has said yet what went wrong; `otherwise` if that can't be known."""
+    with suppress(RuntimeError, ValueError, AttributeError):
+        if not distributed.is_initialized():  # all of them have the same to say
+            return os.environ.get("RANK", "0") == "0"
+        return distributed.distributed_c10d._get_default_store().add("ba3us spoke", 1) == 1
+    return otherwise
