@@ -57,7 +57,7 @@ def of_skada(x: Any, y: Any, xt: Any) -> np.ndarray:
 
 
 def of_ba3us(x: Any, y: Any, xt: Any) -> np.ndarray:
-    return PartialAdapter(steps=20, threads=1).fit(x, y, xt).predict(xt)
+    return PartialAdapter(steps=20, n_threads=1).fit(x, y, xt).predict(xt)
 
 
 def said(system: Callable[..., np.ndarray], x: Any, y: Any, xt: Any, yt: Any) -> str:

@@ -43,7 +43,7 @@ def kept_run(job: Job, folder: Path) -> tuple[np.ndarray, Calibration, str]:
         print(file.stem, file=sys.stderr, flush=True)
         torch.set_num_threads(1)
         run, target = train(*opened_job(job))
-        said = json.dumps([run.calibration.packed(), run.verdict.word])
+        said = json.dumps([run.calibration.packed(), run.verdict.outcome])
         folder.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(file, logits=run.logits(target), said=said)
     with np.load(file) as found:

@@ -39,7 +39,7 @@ from ba3us.run.spec import Spec
 
 OFFICE, PACS, LARGE = (
     ("amazon", "caltech10", "webcam", "dslr"),
-    ("photo", "art", "cartoon", "sketch"),
+    ("photo", "art", "cartoon", "hasher"),
     "caltech107",
 )
 DESIGN = ("amazon", "caltech10", LARGE, "photo", "art")  # a pair of two of these is a pair of the design

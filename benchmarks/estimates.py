@@ -26,7 +26,7 @@ from ba3us.bench.study import commit
 PAIRS = {
     "photos, amazon → webcam": ("office_caltech10/amazon", "office_caltech10/webcam"),
     "photos, webcam → dslr": ("office_caltech10/webcam", "office_caltech10/dslr"),
-    "features, photo → sketch": ("hard/pacs_photo.npz", "hard/pacs_sketch.npz"),
+    "features, photo → hasher": ("hard/pacs_photo.npz", "hard/pacs_sketch.npz"),
 }
 SYSTEMS: dict[str, list[str]] = {"auto": [], "ba3us": ["--method", "ba3us"]}
 

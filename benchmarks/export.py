@@ -74,7 +74,11 @@ def measure(args: argparse.Namespace, work: Path) -> str:
     """Run everything; the report as Markdown."""
     options = {"steps": 2, "batch_size": 12}
     spec = Spec(
-        source=str(args.source), target=str(args.target), train=args.train, size=args.size, options=options
+        source=str(args.source),
+        target=str(args.target),
+        train=args.train,
+        size=args.size,
+        method_params=options,
     )
     adapt(spec, work / "run")
     summary = export(work / "run", work / "m.onnx")

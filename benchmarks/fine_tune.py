@@ -45,12 +45,12 @@ def run(args: argparse.Namespace, depth: str, target: str, method: str, seed: in
         root=str(args.root),
         classes=str(names),
         method=method,
-        options={"steps": args.steps} | ({"batch_size": args.batch} if args.batch else {}),
+        method_params={"steps": args.steps} | ({"batch_size": args.batch} if args.batch else {}),
         train=depth,
         views=args.views,
         size=args.size,
         seed=seed,
-        threads=args.threads,
+        n_threads=args.n_threads,
     )
     opened = open_spec(spec, show=True)
     keep_memory()

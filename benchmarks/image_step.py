@@ -34,7 +34,7 @@ from ba3us.data import Streams
 from ba3us.data.image_domains import ImageSource, ImageTarget, PixelArray
 from ba3us.nn import Network
 from ba3us.nn.backbones import create_backbone
-from ba3us.training import Execution, Hook, Trainer
+from ba3us.training import Execution, Callback, Trainer
 
 CLASSES, LENT = 31, 0.25
 ROWS = {
@@ -61,7 +61,7 @@ def random_weights(name: str, folder: Path) -> str:
     return str(path)
 
 
-class Clock(Hook):
+class Clock(Callback):
     """Seconds of every update."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def ours(batch: int, size: int, steps: int, precision: str = "32-true", compiled
     clock, streams = Clock(), Constant(len(source), len(target), 0)
     run = Execution(precision=precision)
     keep_memory()  # as `ba3us adapt` does
-    Trainer(network, method, run, recipe=recipe, streams=streams, hooks=[clock]).fit(source, target)
+    Trainer(network, method, run, recipe=recipe, streams=streams, callbacks=[clock]).fit(source, target)
     return clock.seconds[1:]
 
 

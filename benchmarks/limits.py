@@ -67,7 +67,7 @@ def of_classes(count: int, chosen: list[str]) -> None:
     xt, _ = clouds(1000, max(2, count // 5), 1)
 
     def work(name: str) -> Callable[[], str]:
-        model = PartialAdapter(name, steps=3, threads=1)
+        model = PartialAdapter(name, steps=3, n_threads=1)
         return lambda: f"{len(model.fit(x, y, xt).predict(xt))} rows"
 
     row("nothing", lambda: "")
@@ -92,7 +92,7 @@ def of_stream(rows: int) -> None:
 
                 def work(name: str = name, part: int = part) -> str:
                     target = np.load(path, mmap_mode="r")[:part]
-                    model = PartialAdapter(name, steps=200, threads=1).fit(x, y, target)
+                    model = PartialAdapter(name, steps=200, n_threads=1).fit(x, y, target)
                     return (
                         f"{100 * np.mean(model.predict(target) == np.arange(part) % 10_000 % 10):.1f} % right"
                     )

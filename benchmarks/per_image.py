@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=12, help="about so long for each time")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(args.n_threads)
     torch.manual_seed(0)
     files, seconds = photos(args.photos), args.seconds
     x = torch.randn(BATCH, 3, SIZE, SIZE).to(memory_format=torch.channels_last)
@@ -184,7 +184,7 @@ def main() -> None:
     text = "\n".join(["| per image | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
     print(text)
     if args.out:
-        about = f"{described(files)}; batches of {BATCH}, {SIZE} px; {args.threads} threads for the network, "
+        about = f"{described(files)}; batches of {BATCH}, {SIZE} px; {args.n_threads} threads for the network, "
         head = "# What one image costs\n\n`python benchmarks/per_image.py PHOTOS`: "
         head += f"{about}torch {torch.__version__}. Times are of a CPU, the least of several runs.\n\n"
         args.out.write_text(head + text + "\n", encoding="utf-8")

@@ -63,7 +63,7 @@ def rehearsed(words: list[str], steps: int, seeds: int | None) -> list[str]:
     name = SMALL["vgg16" if "table3" in words else "resnet50"]
     fewer = [] if seeds is None else ["--seeds", str(seeds)]
     if "table2" in words:  # of ImageNet and Caltech-256 there are two images a class
-        fewer += ["--anyway"]
+        fewer += ["--skip-count-check"]
     shorter = [word for each in SHORTER.get(words[2], ()) for word in ("--set", each)]
     seen = ["--backbone", name, "--weights", f"{name}.safetensors"]
     return [*words, *CHANGED, *seen, *fewer, *shorter, "--steps", str(steps)]

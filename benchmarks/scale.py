@@ -24,12 +24,12 @@ from ba3us import PartialAdapter
 from ba3us.adapt import train
 from ba3us.run.opening import Arrays, OpenedArrays
 from ba3us.run.spec import Spec
-from ba3us.training import Hook
+from ba3us.training import Callback
 
 DIM, CLASSES, PRESENT, TARGET_ROWS, SMALL_ROWS, CHUNK = 1024, 100, 20, 2000, 10_000, 2000
 
 
-class Clock(Hook):
+class Clock(Callback):
     """Seconds on the clock and of CPU for every update, but those around a look at the whole target."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ def peak() -> float:
 def step_time(source: np.ndarray, labels: np.ndarray, target: np.ndarray, steps: int) -> tuple[float, float]:
     """Median milliseconds of an update: on the clock, of CPU."""
     clock, opened = Clock(), OpenedArrays(Arrays((DIM,)), source, labels, target, list(range(CLASSES)))
-    train(Spec(options={"steps": steps}, threads=1), opened, hooks=[clock])
+    train(Spec(method_params={"steps": steps}, n_threads=1), opened, callbacks=[clock])
     return clock.medians()
 
 
@@ -115,7 +115,7 @@ def measure(path: Path, rows: int, steps: int, rounds: int) -> str:
     x = np.load(path, mmap_mode="r")
 
     start = time.perf_counter()
-    model = PartialAdapter("ba3us", steps=steps, threads=1).fit(x, labels, target)
+    model = PartialAdapter("ba3us", steps=steps, n_threads=1).fit(x, labels, target)
     fit_seconds, fit_peak = time.perf_counter() - start, peak()
     accuracy = 100 * model.score(target, target_labels)
     start = time.perf_counter()

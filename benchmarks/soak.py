@@ -20,14 +20,14 @@ import torch
 from ba3us.adapt import train
 from ba3us.run.opening import Arrays, OpenedArrays
 from ba3us.run.spec import Spec
-from ba3us.training import Hook
+from ba3us.training import Callback
 
 MOST = 1.0  # megabytes per 1,000 updates
 ROWS, WIDTH, CLASSES = 2000, 256, 20
 OPTIONS = {"batch_size": 36, "refresh_every": 500, "bottleneck": 64, "discriminator_hidden": 64}
 
 
-class Gauge(Hook):
+class Gauge(Callback):
     """Notes updates, resident memory and open files now and then; ends training when the time is over."""
 
     def __init__(self, seconds: float) -> None:
@@ -62,7 +62,9 @@ def samples() -> OpenedArrays:
 
 def one_long_run(gauge: Gauge, opened: OpenedArrays) -> None:
     """A single run with more updates than there is time for."""
-    train(Spec(method="ba3us", options=OPTIONS | {"steps": 10**9}, threads=1), opened, hooks=[gauge])
+    train(
+        Spec(method="ba3us", method_params=OPTIONS | {"steps": 10**9}, n_threads=1), opened, callbacks=[gauge]
+    )
 
 
 def many_short_runs(gauge: Gauge, opened: OpenedArrays) -> None:
@@ -70,7 +72,9 @@ def many_short_runs(gauge: Gauge, opened: OpenedArrays) -> None:
     seed = 0
     while True:
         train(
-            Spec(method="ba3us", options=OPTIONS | {"steps": 300}, threads=1, seed=seed), opened, hooks=[gauge]
+            Spec(method="ba3us", method_params=OPTIONS | {"steps": 300}, n_threads=1, seed=seed),
+            opened,
+            callbacks=[gauge],
         )
         seed += 1
 

@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ba3us import methods
 from ba3us.data import Source, Streams, Target
 from ba3us.nn import Discriminator, Network
-from ba3us.training import Execution, Hook, Trainer, loop
+from ba3us.training import Execution, Callback, Trainer, loop
 from ba3us.training.loop import Feed
 
 DIM, CLASSES, BATCH, BORROWED, HIDDEN = 2048, 31, 36, 9, 1024
@@ -61,7 +61,7 @@ def build(name: str = "ba3us") -> tuple[Network, nn.Module]:
     return network, entry.create(network, config)
 
 
-class Clock(Hook):
+class Clock(Callback):
     """Reads the time after every update."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ def ours(name: str = "ba3us") -> Row:
         phase = dataclasses.replace(recipe.phases[-1], steps=steps, horizon=10**6)
         recipe = dataclasses.replace(recipe, phases=(phase,))
         streams = Constant(len(source), len(target), 0) if name == "ba3us" else None
-        Trainer(network, method, Execution(), recipe=recipe, streams=streams, hooks=[clock]).fit(*domains)
+        Trainer(network, method, Execution(), recipe=recipe, streams=streams, callbacks=[clock]).fit(*domains)
         return clock.milliseconds()
 
     return run
@@ -315,9 +315,9 @@ def main() -> None:
         text += "\n\n" + parts(args.steps // 2)
     print(text)
     if args.out:
-        threads = torch.get_num_threads()
+        n_threads = torch.get_num_threads()
         command = f"`python benchmarks/step.py --steps {args.steps} --rounds {args.rounds}`"
-        head = f"# Time of one step\n\n{command}; {threads} threads, torch {torch.__version__}.\n\n"
+        head = f"# Time of one step\n\n{command}; {n_threads} threads, torch {torch.__version__}.\n\n"
         args.out.write_text(head + text + "\n", encoding="utf-8")
 
 

@@ -34,7 +34,7 @@ class Ready:
         spec = Spec(
             source=str(args.source),
             target=str(args.target),
-            options={"steps": 10**9, "refresh_every": 10**9},
+            method_params={"steps": 10**9, "refresh_every": 10**9},
             backbone=args.backbone,
             weights=weights,
             train=train,
@@ -44,7 +44,7 @@ class Ready:
         )
         opened = open_spec(spec)
         self.images = sum(opened.rows)
-        blueprint = Blueprint.of(spec.method, spec.resolved(), opened.classes, opened.samples)
+        blueprint = Blueprint.of(spec.method, spec.method_options(), opened.classes, opened.samples)
         front, self.step = blueprint.build(opened.backbone)
         start = time.perf_counter()
         self.domains = opened.domains(front, spec, show=False)
@@ -56,7 +56,7 @@ class Ready:
         phase = dataclasses.replace(recipe.phases[-1], steps=steps + 1, horizon=10**6)
         recipe = dataclasses.replace(recipe, phases=(phase,))
         run = Execution(predict_batch=32)
-        Trainer(self.step.network, self.step.method, run, recipe=recipe, hooks=[clock]).fit(*self.domains)
+        Trainer(self.step.network, self.step.method, run, recipe=recipe, callbacks=[clock]).fit(*self.domains)
         return clock.seconds[1:]
 
 

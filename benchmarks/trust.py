@@ -22,8 +22,8 @@ import torch
 from tables import markdown  # beside this file
 
 from ba3us import __version__, bench
-from ba3us.assess.presence import MOST_DOUBT, doubt_of
-from ba3us.assess.verdict import ADAPTED, NEAR, Standing, of_choice
+from ba3us.assess.presence import MOST_UNCERTAINTY, presence_uncertainty
+from ba3us.assess.verdict import ADAPTED, NEAR, Agreement, judge_auto
 from ba3us.bench.database import Database
 from ba3us.bench.jobs import System
 from ba3us.bench.protocol import read_protocol
@@ -90,29 +90,29 @@ def judged(database: Database, row) -> dict:
     plain, adapted, _ = kept.predictions == kept.labels
     figures = kept.said["verdict"]["figures"]
     own, base = (
-        Standing(figures[f"kappa{of}"], figures[f"effective_classes{of}"]) for of in ("", "_source_only")
+        Agreement(figures[f"kappa{of}"], figures[f"effective_classes{of}"]) for of in ("", "_source_only")
     )
-    said = of_choice("vote", own, base, figures["changed"])  # by the rule of today, which may be a later one
-    served = adapted if said.served == ADAPTED else plain
+    said = judge_auto("vote", own, base, figures["changed"])  # by the rule of today, which may be a later one
+    served = adapted if said.model_used == ADAPTED else plain
     classes = pd.DataFrame(kept.said["classes"])
     truth = np.bincount(kept.labels, minlength=len(classes)) / len(kept.labels)
     there, call = truth > 0, classes["present"].to_numpy()
-    judged_by = (own.kappa, figures["changed"]) if said.served == ADAPTED else (base.kappa, 0.0)
+    judged_by = (own.kappa, figures["changed"]) if said.model_used == ADAPTED else (base.kappa, 0.0)
     # kept runs may be older than this bound
-    if doubt_of(judged_by[0], NEAR, judged_by[1]) > MOST_DOUBT:
-        call = np.where(call == "yes", "unsure", call)
+    if presence_uncertainty(judged_by[0], NEAR, judged_by[1]) > MOST_UNCERTAINTY:
+        call = np.where(call == "present", "uncertain", call)
     return {
         "plain": plain.mean(),
         "adapted": adapted.mean(),
         "served": served.mean(),
-        "word": said.word,
+        "outcome": said.outcome,
         "kappa_plain": base.kappa,
         "kappa": own.kappa,
         "changed": figures["changed"],
-        "right": int(((call == "yes") & there).sum()),
-        "false": int(((call == "yes") & ~there).sum()),
-        "missed": int(((call == "no") & there).sum()),
-        "unsure": float((call == "unsure").mean()),
+        "right": int(((call == "present") & there).sum()),
+        "false": int(((call == "present") & ~there).sum()),
+        "missed": int(((call == "absent") & there).sum()),
+        "uncertain": float((call == "uncertain").mean()),
         "covered": float(((classes["low"] <= truth + 1e-9) & (truth <= classes["high"] + 1e-9)).mean()),
     }
 
@@ -135,10 +135,10 @@ def by_variant(rows: pd.DataFrame) -> pd.DataFrame:
         right=("right", "sum"),
         false=("false", "sum"),
         missed=("missed", "sum"),
-        unsure=("unsure", "mean"),
+        unsure=("uncertain", "mean"),
         covered=("covered", "mean"),
     )
-    for column in ("plain", "adapted", "served", "unsure", "covered"):
+    for column in ("plain", "adapted", "served", "uncertain", "covered"):
         found[column] *= 100
     found = found.assign(gain=found["served"] - found["plain"], would=found["adapted"] - found["plain"])
     return found.reset_index()
@@ -177,13 +177,13 @@ def overview(found: pd.DataFrame) -> pd.DataFrame:
                     "variants": f"{name} ({len(part)})",
                     "source-only": f"{part['plain'].mean():.1f}",
                     "adapted": f"{part['adapted'].mean():.1f}",
-                    "served": f"{part['served'].mean():.1f}",
+                    "served": f"{part['model_used'].mean():.1f}",
                     "served > 1 below": f"{(part['gain'] < -1).sum()}",
                     "worst": f"{part['gain'].min():+.1f}",
                     "helped, where it gained > 2": f"{(part['helped'] > 0.5)[gained].sum()} of {gained.sum()}",
                     "helped, where it lost > 1": f"{(part['helped'] > 0.5)[lost].sum()} of {lost.sum()}",
                     "F1 of called classes": f"{2 * part['right'].sum() / max(1, called):.3f}",
-                    "unsure": f"{part['unsure'].mean():.0f} %",
+                    "uncertain": f"{part['unsure'].mean():.0f} %",
                     "intervals cover": f"{part['covered'].mean():.0f} %",
                 }
             )

@@ -38,7 +38,9 @@ SMALL: dict = {name: {"discriminator_hidden": 256} for name in SYSTEMS[1:]}
 def trained(name: str, seed: int, options: dict | None = None) -> Run:
     """A small network that learns from scratch, on one thread; `options` over those above."""
     x, y, xt, _ = mnist_to_digits()
-    spec = Spec(method=name, options=OPTIONS | SMALL.get(name, {}) | (options or {}), seed=seed, threads=1)
+    spec = Spec(
+        method=name, method_params=OPTIONS | SMALL.get(name, {}) | (options or {}), seed=seed, n_threads=1
+    )
     return train(spec, OpenedArrays(Arrays(x.shape[1:], "small-cnn"), x, y, xt, list(range(10))))[0]
 
 

@@ -12,8 +12,8 @@ NAMES = np.array(["ant", "bee", "cat", "dog"])
 assert len(NAMES) == CLASSES
 FAST: dict[str, Any] = {
     "steps": 30,
-    "threads": 1,
-    "options": {"bottleneck": 8, "discriminator_hidden": 8},
+    "n_threads": 1,
+    "method_params": {"bottleneck": 8, "discriminator_hidden": 8},
 }
 
 

@@ -19,7 +19,7 @@ from ba3us.data import Source, Target
 from ba3us.errors import UserError
 from ba3us.nn import Network
 from ba3us.training import Execution, Trainer
-from ba3us.training.distributed import Team, launched
+from ba3us.training.distributed import ProcessGroup, launched
 from ba3us.training.evaluation import predict_domain
 from toys import CLASSES, WIDTH, blobs, options_for
 
@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"steps": 10, "batch_size": 7, "refresh_every": 4, "bott
 NAMES = {entry.method: entry.name for entry in methods.entries()}.values()
 FEATURES = sorted({*NAMES, "ba3us", "ba3us+cdan"} - {"sspda", "cdan+transnorm"})
 LENGTHS = (1, 2, 3, 7, 18)
-RUN = Execution(threads=1, log_every=1)
+RUN = Execution(n_threads=1, log_every=1)
 
 
 def hidden_layer() -> nn.Module:
@@ -74,7 +74,7 @@ def predicted(length: int, batch_size: int) -> dict[str, torch.Tensor]:
     x = np.random.default_rng(length).standard_normal((length, WIDTH))
     module = Trainer(*built("ba3us")).module
     domain = Target(x, views=[x + 1, x - 1])
-    outputs = predict_domain(module, domain, batch_size, views=True, team=Team.current())
+    outputs = predict_domain(module, domain, batch_size, views=True, process_group=ProcessGroup.current())
     named = {"features": outputs.features, "logits": outputs.logits, "rows": outputs.rows}
     return named | {"views": outputs.extra["views"]}
 
@@ -89,7 +89,7 @@ def refused(source: Source, **options: Any) -> str:
 
 
 def other_data() -> str:
-    rows = 10 + Team.current().rank
+    rows = 10 + ProcessGroup.current().rank
     return refused(Source(np.zeros((rows, WIDTH)), np.arange(rows) % CLASSES))
 
 

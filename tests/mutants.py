@@ -164,7 +164,7 @@ MUTANTS = [
         "export/exporting.py", "self.module.method.predict(self.module.network, x.to(dtype))",
         "self.module.network(x.to(dtype))",
     ),
-    _mutant("export: unsure classes are dropped", EXPORT, "export/exporting.py", '!= "no"', '== "yes"'),
+    _mutant("export: unsure classes are dropped", EXPORT, "export/exporting.py", '!= "absent"', '== "present"'),
     _mutant("export: whatever differs is written", EXPORT, "export/exporting.py", "largest <= LIMIT", "True"),
     _mutant(
         "export: channels the other way round", EXPORT_IMAGES,

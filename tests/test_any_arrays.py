@@ -16,7 +16,7 @@ from ba3us.errors import UserError
 
 WIDTH = 3
 FEW = settings(max_examples=25)
-TINY = {"steps": 2, "threads": 1, "batch_size": 4}
+TINY = {"steps": 2, "n_threads": 1, "batch_size": 4}
 SMALL = {"auto": {}, "source-only": {"bottleneck": 4}, "ba3us": {"bottleneck": 4, "discriminator_hidden": 4}}
 SMALL |= {"jumbot": {"bottleneck": 4}, "safn": {"bottleneck": 4}, "san": {"bottleneck": 4}}
 
@@ -56,7 +56,7 @@ def judged(method: str, x, y, xt) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            model = PartialAdapter(method, options=SMALL[method], **TINY).fit(x, y, xt)
+            model = PartialAdapter(method, method_params=SMALL[method], **TINY).fit(x, y, xt)
             labels, p = model.predict(xt), model.predict_proba(xt)
         except UserError as error:
             if "\n" in str(error) or not str(error).endswith((".", "?")):
@@ -65,10 +65,10 @@ def judged(method: str, x, y, xt) -> None:
     assert np.isfinite(p).all() and np.allclose(p.sum(axis=1), 1, atol=1e-4)
     assert p.shape == (len(xt), len(model.classes_)) and set(labels.tolist()) <= set(model.classes_.tolist())
     assert set(model.classes_.tolist()) == set(np.asarray(y).tolist())
-    shares = model.class_shares_["share"]
+    shares = model.class_presence_["proportion"]
     assert np.isfinite(shares).all() and abs(shares.sum() - 1) < 1e-3
     if method == "auto":
-        assert model.verdict_.word in ("helped", "no evidence", "harmed")
+        assert model.verdict_.outcome in ("helped", "no evidence", "harmed")
 
 
 @FEW
@@ -116,7 +116,7 @@ def test_the_scale_of_the_features_does_not_matter(method):
     y = np.arange(40) % 4
     x = np.clip(np.eye(4, 6)[y] + 0.1 * g.standard_normal((40, 6)), -1, 1)
     for scale in (1e-36, 1e-30, 1.0, 1e30, 3e38):
-        model = PartialAdapter(method, steps=60, threads=1, options=SMALL[method]).fit(
+        model = PartialAdapter(method, steps=60, n_threads=1, method_params=SMALL[method]).fit(
             scale * x, y, scale * x[:20]
         )
         assert (model.predict(scale * x) == y).mean() >= 0.85, scale
@@ -126,4 +126,4 @@ def test_ten_thousand_classes():
     g = np.random.default_rng(0)
     x, y = g.normal(size=(10_000, 4)), np.arange(10_000)
     model = PartialAdapter(**TINY).fit(x, y, x[:5])
-    assert model.predict_proba(x[:5]).shape == (5, 10_000) and len(model.class_shares_) == 10_000
+    assert model.predict_proba(x[:5]).shape == (5, 10_000) and len(model.class_presence_) == 10_000

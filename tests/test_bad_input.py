@@ -85,22 +85,22 @@ def test_arrays(x, y, xt, sentence):
         ({"method": "qqq"}, "Unknown method 'qqq': choose one of: .*dann"),
         ({"method": 3}, "method is 3: it must be text"),
         ({"method": "sspda"}, "'sspda' needs pixels, but there are feature vectors: choose another"),
-        ({"method": "ba3us", "options": {"betta": 1}}, "Unknown option 'betta': did you mean 'beta'"),
-        ({"method": "ba3us", "options": {"beta": -1}}, "Option 'beta' is -1: it must be 0 or more"),
-        ({"method": "ba3us", "options": {"beta": "x"}}, "Option 'beta' is 'x': it must be a number"),
-        ({"options": ["beta"]}, r"options is \['beta'\]: give a dict"),
-        ({"method": "ba3us", "options": {"keep_classifier": True}}, "brought no pretrained classifier"),
+        ({"method": "ba3us", "method_params": {"betta": 1}}, "Unknown option 'betta': did you mean 'beta'"),
+        ({"method": "ba3us", "method_params": {"beta": -1}}, "Option 'beta' is -1: it must be 0 or more"),
+        ({"method": "ba3us", "method_params": {"beta": "x"}}, "Option 'beta' is 'x': it must be a number"),
+        ({"method_params": ["beta"]}, r"method_params is \['beta'\]: give a dict"),
+        ({"method": "ba3us", "method_params": {"keep_classifier": True}}, "brought no pretrained classifier"),
         ({"steps": 0}, "Option 'steps' is 0: it must be at least 1"),
         ({"steps": 1.5}, "Option 'steps' is 1.5: it must be a whole number"),
         ({"batch_size": 0}, "Option 'batch_size' is 0"),
         ({"random_state": -1}, "seed is -1: it must be 0 or more"),
-        ({"threads": 0}, "threads is 0: it must be 1 or more"),
-        ({"threads": "two"}, "threads is 'two': it must be a whole number"),
+        ({"n_threads": 0}, "threads is 0: it must be 1 or more"),
+        ({"n_threads": "two"}, "threads is 'two': it must be a whole number"),
     ],
 )
 def test_parameters(parameters, sentence):
     with pytest.raises(UserError, match=sentence) as caught:
-        PartialAdapter(**{"steps": 5, "threads": 1, **parameters}).fit(X, Y, XT)
+        PartialAdapter(**{"steps": 5, "n_threads": 1, **parameters}).fit(X, Y, XT)
     assert is_one_sentence(str(caught.value))
 
 
@@ -108,7 +108,7 @@ def test_a_diverging_run_says_what_to_do():
     with pytest.raises(
         UserError, match=r"The .* became nan at update .* lower learning_rate, scale the inputs"
     ):
-        PartialAdapter("ba3us", scale=False, **FAST).fit(1e18 * X, Y, XT)
+        PartialAdapter("ba3us", standardize=False, **FAST).fit(1e18 * X, Y, XT)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_sample_domain_and_the_rest():
 
 @pytest.mark.parametrize("call", ["predict", "predict_proba", "transform"])
 def test_predicting(call):
-    model = PartialAdapter("source-only", steps=2, threads=1).fit(X, Y)
+    model = PartialAdapter("source-only", steps=2, n_threads=1).fit(X, Y)
     for x, sentence in [
         (X[:, :5], "X has 5 features, but PartialAdapter is expecting 6 features as input: give"),
         (X[0], r"X has shape \(6,\): Reshape your data"),

@@ -57,7 +57,7 @@ def parsed_wrongly(words: list[str]) -> str | None:
 
 def quick(*args: Any, **changes: Any) -> PartialAdapter:
     """The estimator with fewer updates than a page asks for."""
-    return PartialAdapter(*args, **changes | {"steps": 10, "threads": 1})
+    return PartialAdapter(*args, **changes | {"steps": 10, "n_threads": 1})
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def test_demo_prints_every_system_and_seed(tmp_path):
     runs = {name: demo.trained(demo.Job(task, name, 0, steps=3)) for name in demo.SYSTEMS}
     assert all(run.best.predictions.shape == (901,) for run in runs.values())
     assert runs["auto"].verdict is not None
-    said = {"word": "helped", "reasons": ["So it is."]}
+    said = {"outcome": "helped", "reasons": ["So it is."]}
     outcome = Outcome({"source-only": [80.0, 82.0], "ba3us": [90.0, 90.0]}, 1.0, said)
     payload = outcome.payload()
     assert [r["mean"] for r in payload["results"]] == [81.0, 90.0]
@@ -44,7 +44,7 @@ def test_demo_command_gives_json_and_a_page(tmp_path):
     assert done.exit_code == 0, done.output
     payload = json.loads(done.stdout)
     assert [r["method"] for r in payload["results"]] == list(demo.SYSTEMS)
-    assert payload["auto"]["word"] in ("helped", "no evidence")
+    assert payload["auto"]["outcome"] in ("helped", "no evidence")
     assert payload["page"] == str(tmp_path / "demo" / "report.html")
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert "by the labels given" in page and "mnist → digits_0-4" in page and "t-SNE" in page

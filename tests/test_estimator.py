@@ -24,7 +24,7 @@ from arrays_toys import FAST, NAMES, clouds
 from ba3us import PartialAdapter, methods
 from ba3us.data.domains import Mapped
 from ba3us.errors import UserError
-from ba3us.training import Hook, Trainer
+from ba3us.training import Callback, Trainer
 
 X, Y, XT, YT = clouds()
 ON_FEATURES = [e.name for e in methods.entries() if "pixels" not in e.info.needs]
@@ -54,7 +54,7 @@ def same(one: PartialAdapter, other: PartialAdapter) -> bool:
 # --- scikit-learn's own checks ----------------------------------------------------------------------------
 
 
-@parametrize_with_checks([PartialAdapter(steps=40, threads=1)])
+@parametrize_with_checks([PartialAdapter(steps=40, n_threads=1)])
 def test_scikit_learns_suite(estimator, check):
     check(estimator)
 
@@ -63,22 +63,22 @@ def test_scikit_learns_suite(estimator, check):
 
 
 def test_adapts_and_says_which_classes_are_present():
-    model = PartialAdapter(steps=100, threads=1).fit(X, Y, XT)
+    model = PartialAdapter(steps=100, n_threads=1).fit(X, Y, XT)
     assert model.score(XT, YT) >= 0.95
     assert model.classes_.tolist() == NAMES.tolist()
     assert model.classes_present_.tolist() == ["ant", "bee"]
-    assert model.class_weights_.shape == (4,) and model.class_weights_.sum() == pytest.approx(1)
-    assert model.class_weights_[:2].sum() > 0.9
+    assert model.class_proportions_.shape == (4,) and model.class_proportions_.sum() == pytest.approx(1)
+    assert model.class_proportions_[:2].sum() > 0.9
 
 
 def test_predictions_are_those_of_the_selected_evaluation(fitted):
-    best = fitted.evaluations_[fitted.selected_]
+    best = fitted.evaluations_[fitted.best_index_]
     assert best.candidate and best.score == max(e.score for e in fitted.evaluations_ if e.candidate)
     assert np.array_equal(fitted.predict(XT), NAMES[best.predictions])
     proba = fitted.predict_proba(XT)
     assert proba.shape == (len(XT), 4) and np.allclose(proba.sum(axis=1), 1)
     assert np.array_equal(NAMES[proba.argmax(axis=1)], fitted.predict(XT))
-    assert np.allclose(fitted.class_weights_, proba.mean(axis=0), atol=1e-6)
+    assert np.allclose(fitted.class_proportions_, proba.mean(axis=0), atol=1e-6)
 
 
 def test_transform_gives_what_the_classifier_sees(fitted):
@@ -104,7 +104,9 @@ def test_history_is_a_table(fitted):
 def test_every_method_that_takes_features(name):
     known = methods.get(name).method.Options.__dataclass_fields__
     small = {"bottleneck": 8, "discriminator_hidden": 8}
-    model = PartialAdapter(name, steps=6, threads=1, options={k: v for k, v in small.items() if k in known})
+    model = PartialAdapter(
+        name, steps=6, n_threads=1, method_params={k: v for k, v in small.items() if k in known}
+    )
     model.fit(X, Y, XT)
     again = pickle.loads(pickle.dumps(model))
     assert set(model.predict(XT)) <= set(NAMES)
@@ -115,9 +117,9 @@ def test_without_a_target_it_is_source_only_for_as_many_updates():
     plain = adapter(warmup_steps=5).fit(X, Y)
     assert plain.run_.model.blueprint.method == "source-only"
     assert plain.history_["step"].max() == 35
-    assert plain.selected_ is None and plain.evaluations_ == []
-    assert plain.classes_present_.tolist() == NAMES.tolist() and np.allclose(plain.class_weights_, 1 / 4)
-    direct = adapter("source-only", steps=35, options={"bottleneck": 8}).fit(X, Y)
+    assert plain.best_index_ is None and plain.evaluations_ == []
+    assert plain.classes_present_.tolist() == NAMES.tolist() and np.allclose(plain.class_proportions_, 1 / 4)
+    direct = adapter("source-only", steps=35, method_params={"bottleneck": 8}).fit(X, Y)
     assert np.array_equal(plain.predict_proba(XT), direct.predict_proba(XT))
     assert plain.score(X, Y) > 0.9
 
@@ -127,8 +129,10 @@ def test_without_a_target_it_is_source_only_for_as_many_updates():
 
 def test_published_settings():
     fewer = {"steps": 3, "batch_size": 6, "bottleneck": 5, "discriminator_hidden": 7}
-    model = PartialAdapter("ba3us", protocol="office31", task="A->W", threads=1, options=fewer).fit(X, Y, XT)
-    assert model.run_.spec.options["beta"] == 5.0 and model.run_.spec.options["trust"] == "full"
+    model = PartialAdapter("ba3us", protocol="office31", task="A->W", n_threads=1, method_params=fewer).fit(
+        X, Y, XT
+    )
+    assert model.run_.spec.method_params["beta"] == 5.0 and model.run_.spec.method_params["trust"] == "full"
     assert "office31" in model.run_.about["settings"]
     with pytest.raises(UserError, match="Unknown task 'A->X'"):
         PartialAdapter("ba3us", protocol="office31", task="A->X").fit(X, Y, XT)
@@ -141,17 +145,17 @@ def test_another_rule_selects(selection):
     model = adapter(selection=selection).fit(X, Y, XT)
     candidates = [i for i, e in enumerate(model.evaluations_) if e.candidate]
     if selection == "last":
-        assert model.selected_ == candidates[-1]
+        assert model.best_index_ == candidates[-1]
     elif callable(selection):
-        assert model.selected_ == candidates[0]  # all the same
+        assert model.best_index_ == candidates[0]  # all the same
     else:
         best = max(candidates, key=lambda i: model.evaluations_[i].scores["information_maximisation"])
-        assert model.selected_ == best
+        assert model.best_index_ == best
     with pytest.raises(UserError, match="did you mean 'entropy'"):
         adapter(selection="entropie").fit(X, Y, XT)
 
 
-class Stop(Hook):
+class Stop(Callback):
     def __init__(self):
         self.seen = 0
 
@@ -164,26 +168,26 @@ class Stop(Hook):
 def test_device_hooks_and_checkpoint(fitted, tmp_path):
     stop, state = Stop(), tmp_path / "deep" / "state"
     with pytest.raises(KeyboardInterrupt):
-        adapter(hooks=[stop], checkpoint=state, device="cpu").fit(X, Y, XT)
+        adapter(callbacks=[stop], checkpoint=state, device="cpu").fit(X, Y, XT)
     assert stop.seen == 15 and state.is_file()
     counted = Stop()
     counted.on_step = lambda trainer, step: setattr(counted, "seen", counted.seen + 1)
-    model = adapter(hooks=[counted], checkpoint=state, device="cpu").fit(X, Y, XT)
+    model = adapter(callbacks=[counted], checkpoint=state, device="cpu").fit(X, Y, XT)
     assert same(fitted, model) and counted.seen < 30 and not state.exists()
     with pytest.raises(UserError, match="Unknown accelerator 'tpu'"):
         adapter(device="tpu").fit(X, Y, XT)
 
 
 def test_threads_are_used():
-    class Look(Hook):
+    class Look(Callback):
         def on_start(self, trainer):
-            self.threads = torch.get_num_threads()
+            self.n_threads = torch.get_num_threads()
 
     before = torch.get_num_threads()
-    for threads in (1, before + 1):
+    for n_threads in (1, before + 1):
         look = Look()
-        adapter(threads=threads, hooks=[look]).fit(X, Y, XT)
-        assert look.threads == threads and torch.get_num_threads() == before
+        adapter(n_threads=n_threads, callbacks=[look]).fit(X, Y, XT)
+        assert look.n_threads == n_threads and torch.get_num_threads() == before
 
 
 # --- it repeats -------------------------------------------------------------------------------------------
@@ -201,14 +205,14 @@ def test_the_random_state_decides(fitted):
 
 def test_fitting_leaves_global_randomness_and_threads_alone():
     torch.manual_seed(3)
-    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    before, n_threads = torch.get_rng_state(), torch.get_num_threads()
     adapter().fit(X, Y, XT)
-    assert torch.equal(before, torch.get_rng_state()) and torch.get_num_threads() == threads
+    assert torch.equal(before, torch.get_rng_state()) and torch.get_num_threads() == n_threads
 
 
 @pytest.mark.parametrize("method", ["ba3us", "shot", "mcs", "cdan+transnorm"])
 def test_copies_and_pickles_predict_the_same(method):
-    model = PartialAdapter(method, steps=6, threads=1).fit(X, Y, XT)
+    model = PartialAdapter(method, steps=6, n_threads=1).fit(X, Y, XT)
     for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
         assert np.array_equal(other.predict_proba(XT), model.predict_proba(XT))
         assert np.array_equal(other.transform(XT), model.transform(XT))
@@ -249,7 +253,7 @@ def test_target_labels_are_never_looked_at(fitted, masked):
 
 def test_only_source_rows_means_no_target():
     model = adapter().fit(X, Y, sample_domain=np.ones(len(X)))
-    assert model.selected_ is None and model.run_.model.blueprint.method == "source-only"
+    assert model.best_index_ is None and model.run_.model.blueprint.method == "source-only"
 
 
 # --- kinds of arrays and labels ---------------------------------------------------------------------------
@@ -268,7 +272,7 @@ def test_only_source_rows_means_no_target():
 )
 def test_labels_of_any_type(labels):
     code = np.searchsorted(NAMES, Y)
-    model = adapter("source-only", options={"bottleneck": 8}).fit(X, labels[code], XT)
+    model = adapter("source-only", method_params={"bottleneck": 8}).fit(X, labels[code], XT)
     assert model.classes_.dtype == model.predict(XT).dtype == labels.dtype
     assert sorted(model.classes_.tolist()) == sorted(labels.tolist())
     assert np.mean(model.predict(X) == labels[code]) > 0.9
@@ -373,7 +377,7 @@ def test_pipelines_transform_both_domains_with_sample_domain():
 def test_grid_search_scores_held_out_source_rows_and_passes_the_target():
     grid = GridSearchCV(adapter(), {"learning_rate": [1e-6, 0.01]}, cv=2).fit(X, Y, Xt=XT)
     assert grid.best_params_ == {"learning_rate": 0.01}
-    assert grid.best_estimator_.selected_ is not None  # it was adapted
+    assert grid.best_estimator_.best_index_ is not None  # it was adapted
     assert grid.cv_results_["mean_test_score"][1] > 0.9
 
 
@@ -464,14 +468,14 @@ def test_importing_the_package_is_quick():
 
 
 def test_a_named_method_is_judged_where_that_is_asked_for():
-    small = {"steps": 20, "options": {"bottleneck": 8, "discriminator_hidden": 8}}
+    small = {"steps": 20, "method_params": {"bottleneck": 8, "discriminator_hidden": 8}}
     alone = PartialAdapter("ba3us", **small).fit(X, Y, XT)
-    judged = PartialAdapter("ba3us", verdict=True, **small).fit(X, Y, XT)
+    judged = PartialAdapter("ba3us", assess=True, **small).fit(X, Y, XT)
     assert alone.verdict_ is None
-    assert judged.verdict_.word in ("helped", "no evidence", "harmed")
-    assert judged.verdict_.served == "adapted"
+    assert judged.verdict_.outcome in ("helped", "no evidence", "harmed")
+    assert judged.verdict_.model_used == "adapted"
     assert np.array_equal(alone.predict(XT), judged.predict(XT))  # it stays as it is
-    assert PartialAdapter("ba3us", verdict=True, **small).fit(X, Y).verdict_ is None
+    assert PartialAdapter("ba3us", assess=True, **small).fit(X, Y).verdict_ is None
 
 
 def test_a_fit_that_fails_leaves_nothing_fitted():

@@ -14,7 +14,7 @@ from ba3us.data import BatchIndices, Source, Target
 from ba3us.methods.base import Outputs
 from ba3us.methods.registry import Entry
 from ba3us.schedules import InverseDecay, borrowed_by_interval, ramp
-from ba3us.training import Execution, Hook, Trainer
+from ba3us.training import Callback, Execution, Trainer
 from golden_tools import LAYERS, close, feature_network, linears, named_parameters, rows, set_weights, tensor
 
 
@@ -143,7 +143,7 @@ class Recorded:
         return BatchIndices(source_rows, target_rows, middle[:count])
 
 
-class Watch(Hook):
+class TrainingMonitor(Callback):
     """Writes down gradient norms at every update and class weights at every refresh."""
 
     def __init__(self, parameters):
@@ -213,9 +213,9 @@ def trained(file, v, precision):
     recipe = dataclasses.replace(
         recipe, decay=decay, phases=(dataclasses.replace(phase, steps=n + 1, horizon=n),)
     )
-    watch = Watch(parameters)
-    run = Execution(precision=precision, log_every=1, threads=1)
-    trainer = Trainer(network, method, run, recipe=recipe, streams=Recorded(file, v), hooks=[watch])
+    watch = TrainingMonitor(parameters)
+    run = Execution(precision=precision, log_every=1, n_threads=1)
+    trainer = Trainer(network, method, run, recipe=recipe, streams=Recorded(file, v), callbacks=[watch])
     if precision == "32-true":
         trainer.module.float()
     result = trainer.fit(Source(file["data/Xs"], file["data/ys"], num_classes=classes), Target(file["data/Xt"]))

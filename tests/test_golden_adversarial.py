@@ -15,7 +15,7 @@ from ba3us.methods.base import DomainOutputs, Outputs, Step
 from ba3us.methods.etn import leaky_log_softmax, leaky_scores
 from ba3us.methods.shared import sample_weights
 from ba3us.nn import DiscriminatorBank, Network
-from ba3us.training import Execution, Hook, Trainer
+from ba3us.training import Callback, Execution, Trainer
 from golden_tools import (
     LAYERS,
     bare_method,
@@ -94,7 +94,7 @@ def test_pada(golden, dtype, rtol):
         weights = method.class_weights / method.class_weights.mean()
         close(weights, file[f"c{j}/class_weight"], rtol, what=f"c{j}/class_weight")
         step = Step(int(file[f"c{j}/grl_iteration"]) - 1, 1)
-        close(method.figures(step)["lambda"], file[f"c{j}/coeff_grl"], rtol, what=f"c{j}/coeff_grl")
+        close(method.log_scalars(step)["lambda"], file[f"c{j}/coeff_grl"], rtol, what=f"c{j}/coeff_grl")
         terms = method.losses(outputs, step)
         total = sum(terms.values())
         total.backward()
@@ -120,7 +120,7 @@ class Recorded:
         return BatchIndices(s, t, np.empty(0, dtype=np.int64))
 
 
-class Weights(Hook):
+class Weights(Callback):
     """Writes down the class weights of every update."""
 
     def __init__(self):
@@ -162,8 +162,8 @@ def test_pada_trajectory(golden, precision, rtol):
     decay = dataclasses.replace(recipe.decay, power=float(file["cfg/power"]))
     recipe = dataclasses.replace(recipe, decay=decay)
     watch = Weights()
-    run = Execution(precision=precision, log_every=1, threads=1)
-    trainer = Trainer(network, method, run, recipe=recipe, streams=Recorded(file), hooks=[watch])
+    run = Execution(precision=precision, log_every=1, n_threads=1)
+    trainer = Trainer(network, method, run, recipe=recipe, streams=Recorded(file), callbacks=[watch])
     if precision == "32-true":
         trainer.module.float()
     source = Source(file["data/Xs"], file["data/ys"], num_classes=int(file["cfg/C"]))
@@ -215,7 +215,7 @@ def test_san(golden, dtype, rtol):
             "ce_loss": terms["classification"],
             "total_loss": total,
             "class_weight": method.class_weights,
-            "coeff_grl": method.figures(step)["lambda"] * method.class_weights,
+            "coeff_grl": method.log_scalars(step)["lambda"] * method.class_weights,
         }
         for name, value in named.items():
             close(value, file[f"c{j}/{name}"], rtol, what=f"c{j}/{name}")

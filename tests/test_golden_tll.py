@@ -49,7 +49,7 @@ def test_iwan(golden):
         total = sum(terms.values())
         total.backward()
         named = {
-            "coeff_grl": method.figures(step)["lambda"],
+            "coeff_grl": method.log_scalars(step)["lambda"],
             "weight": sample_weights(method.adversaries.weigher(outputs.source.features), 1e-5),
             "ce_loss": terms["classification"],
             "adv_loss_D": terms["weighing"] / (1.5 * trade_off),

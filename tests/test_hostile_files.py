@@ -194,7 +194,7 @@ def test_a_method_that_can_not_fit_says_so(monkeypatch):
     with pytest.raises(
         UserError, match=r"'cdan' would need .* GB of memory for 1000 classes, but there are 1.0 GB"
     ):
-        PartialAdapter("cdan", options={"product": "plain"}, steps=2).fit(x, y, x[:5])
+        PartialAdapter("cdan", method_params={"product": "plain"}, steps=2).fit(x, y, x[:5])
 
 
 # --- damage, and the network --------------------------------------------------------------------------------
@@ -202,7 +202,9 @@ def test_a_method_that_can_not_fit_says_so(monkeypatch):
 
 def test_of_80_models_with_random_damage_none_is_served(tmp_path):
     path, g = tmp_path / "m.safetensors", np.random.default_rng(0)
-    PartialAdapter("source-only", steps=2, threads=1, options={"bottleneck": 4}).fit(X, Y).run_.model.save(path)
+    PartialAdapter("source-only", steps=2, n_threads=1, method_params={"bottleneck": 4}).fit(
+        X, Y
+    ).run_.model.save(path)
     whole = path.read_bytes()
     for at in g.choice(len(whole), 80, replace=False):
         changed = bytearray(whole)
@@ -214,7 +216,9 @@ def test_of_80_models_with_random_damage_none_is_served(tmp_path):
 def test_tensors_of_another_type_are_noticed(tmp_path):
     """The same bytes under another name of their type."""
     path = tmp_path / "m.safetensors"
-    PartialAdapter("source-only", steps=2, threads=1, options={"bottleneck": 4}).fit(X, Y).run_.model.save(path)
+    PartialAdapter("source-only", steps=2, n_threads=1, method_params={"bottleneck": 4}).fit(
+        X, Y
+    ).run_.model.save(path)
     whole = path.read_bytes()
     for kind in (b"I32", b"U32"):
         path.write_bytes(whole.replace(b'"F32"', b'"' + kind + b'"', 1))

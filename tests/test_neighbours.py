@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ba3us.assess.verdict import Standing
+from ba3us.assess.verdict import Agreement
 from ba3us.scores import Neighbours
 
 G = torch.Generator().manual_seed(0)
@@ -56,9 +56,9 @@ def test_kappa_tells_order_from_chance_and_says_nothing_of_one_class():
 def test_evidence_is_kappa_times_the_entropy_of_the_shares():
     near = Neighbours(np.array([[1], [0], [3], [2]]), None)
     # two pairs that agree: κ = 1, two even classes have an entropy of log 2; one class says nothing
-    assert Standing.of(np.array([0, 0, 1, 1]), near).evidence == pytest.approx(np.log(2))
-    assert Standing.of(np.array([1, 1, 1, 1]), near).evidence == 0.0
-    assert Standing.of(np.array([0, 1, 0, 1]), near).evidence == 0  # neighbours that never agree
+    assert Agreement.of(np.array([0, 0, 1, 1]), near).evidence == pytest.approx(np.log(2))
+    assert Agreement.of(np.array([1, 1, 1, 1]), near).evidence == 0.0
+    assert Agreement.of(np.array([0, 1, 0, 1]), near).evidence == 0  # neighbours that never agree
 
 
 def test_a_collapse_has_the_larger_kappa_but_less_agreement_beyond_chance_and_less_evidence():
@@ -69,7 +69,7 @@ def test_a_collapse_has_the_larger_kappa_but_less_agreement_beyond_chance_and_le
     collapsed = np.minimum(truth, 1)  # two classes, none astray
     assert near.kappa(collapsed) > near.kappa(right)
     assert near.beyond_chance(collapsed) < near.beyond_chance(right)
-    assert Standing.of(collapsed, near).evidence < Standing.of(right, near).evidence
+    assert Agreement.of(collapsed, near).evidence < Agreement.of(right, near).evidence
 
 
 def test_smoothing_puts_strays_right_and_keeps_sums():

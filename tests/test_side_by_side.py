@@ -25,8 +25,8 @@ ASKED = [("auto", 0), ("ba3us", 1)]
 
 
 def fitted(method: str, seed: int) -> PartialAdapter:
-    options = FAST["options"] if method == "ba3us" else {}
-    return PartialAdapter(method, steps=12, threads=1, random_state=seed, options=options).fit(X, Y, XT)
+    options = FAST["method_params"] if method == "ba3us" else {}
+    return PartialAdapter(method, steps=12, n_threads=1, random_state=seed, method_params=options).fit(X, Y, XT)
 
 
 def probabilities(asked: tuple[str, int]) -> bytes:

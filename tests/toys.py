@@ -12,7 +12,7 @@ from torch import nn
 from ba3us import methods
 from ba3us.data import Source, Target
 from ba3us.nn import Network
-from ba3us.training import Execution, Hook, Result, Trainer, seeded
+from ba3us.training import Callback, Execution, Result, Trainer, seeded
 
 WIDTH, CLASSES = 6, 4
 SMALL: dict[str, Any] = {"steps": 8, "batch_size": 6, "refresh_every": 4, "bottleneck": 5}
@@ -50,14 +50,14 @@ def trainer(
     name: str = "ba3us",
     *,
     run: Execution | None = None,
-    hooks: tuple[Hook, ...] = (),
+    callbacks: tuple[Callback, ...] = (),
     backbone: nn.Module | None = None,
     rule: Any = "entropy",
     **options: Any,
 ) -> Trainer:
     """A trainer over small parts, the same ones at every call."""
     network, method = build(name, backbone, **options)
-    return Trainer(network, method, run or Execution(threads=1, log_every=1), hooks=hooks, rule=rule)
+    return Trainer(network, method, run or Execution(n_threads=1, log_every=1), callbacks=callbacks, rule=rule)
 
 
 def fit(
@@ -70,7 +70,7 @@ def fit(
     backbone_dim: int | None = None,
     classifier: nn.Linear | None = None,
     config: Execution | None = None,
-    hooks: Sequence[Hook] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Network, method and loop over domains that a spec can't name."""
     entry, config = methods.get(method), config or Execution()
@@ -79,7 +79,7 @@ def fit(
         body, width = backbone or nn.Identity(), backbone_dim or source.shape[0]
         network = Network(body, width, source.num_classes, entry.method.head(settings), classifier)
         built = entry.create(network, settings)
-    return Trainer(network, built, config, hooks=hooks).fit(source, target)
+    return Trainer(network, built, config, callbacks=callbacks).fit(source, target)
 
 
 def same_state(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

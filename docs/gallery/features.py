@@ -8,7 +8,7 @@ X, Xt = X.reshape(len(X), -1), Xt.reshape(len(Xt), -1)
 
 model = PartialAdapter(random_state=0).fit(X, y, Xt)
 
-print("verdict:", model.verdict_.word, "-", *model.verdict_.reasons)
+print("verdict:", model.verdict_.outcome, "-", *model.verdict_.reasons)
 print("classes in the target:", model.classes_present_)
-print(model.class_shares_.round(3).to_string())
+print(model.class_presence_.round(3).to_string())
 print(f"accuracy, which only labels can tell: {(model.predict(Xt) == truth).mean():.1%}")

@@ -45,8 +45,8 @@ labelled = write(home / "labelled", list(SHAPES), 10, evening=False, labelled=Tr
 new = write(home / "new", ["ball", "box"], 12, evening=True, labelled=False)  # two of the four classes
 more = write(home / "more", ["ball", "box"], 3, evening=True, labelled=False)
 
-run = adapt(Spec(source=str(labelled), target=str(new), options={"steps": 60}), home / "run")
-print("verdict:", run.verdict.word, "-", *run.verdict.reasons)
+run = adapt(Spec(source=str(labelled), target=str(new), method_params={"steps": 60}), home / "run")
+print("verdict:", run.verdict.outcome, "-", *run.verdict.reasons)
 print(run.presence.to_string())
 print("the page:", write_run_page(home / "run"))
 print("more photos:", predict(home / "run", more, home / "more.csv")["predicted"])

@@ -26,8 +26,8 @@ from ba3us.run.predict import images_seen, is_parquet, write_predictions
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec, is_images
 from ba3us.run.train import train_one
-from ba3us.training import Hook
-from ba3us.training.distributed import Team
+from ba3us.training import Callback
+from ba3us.training.distributed import ProcessGroup
 from ba3us.training.monitoring import DivergedError
 
 
@@ -35,14 +35,14 @@ def train(
     spec: Spec,
     opened: Opened,
     *,
-    hooks: Sequence[Hook] = (),
+    callbacks: Sequence[Callback] = (),
     state: Path | None = None,
     resume: bool = False,
     show: bool = False,
 ) -> tuple[Run, Target]:
     """Train the system that a spec names, or choose one; see :func:`ba3us.run.train.train_one`."""
     do = train_auto if spec.method == AUTO else train_one
-    return do(spec, opened, hooks=hooks, state=state, resume=resume, show=show)
+    return do(spec, opened, callbacks=callbacks, state=state, resume=resume, show=show)
 
 
 def adapt(
@@ -51,7 +51,7 @@ def adapt(
     *,
     overwrite: bool = False,
     resume: bool = False,
-    hooks: Sequence[Hook] = (),
+    callbacks: Sequence[Callback] = (),
     show: bool = False,
 ) -> Run:
     """Carry out a spec and write a run directory; what ``ba3us adapt`` does.
@@ -60,39 +60,47 @@ def adapt(
     ``out/checkpoints``; with `resume` it goes on from there, to the same end. A training that fails otherwise
     leaves nothing. One process at a time works on `out`.
     """
-    out, team = Path(out), Team.current()
+    out, process_group = Path(out), ProcessGroup.current()
     require(not (overwrite and resume), "--overwrite and --resume are both given: leave one of them out.")
-    spec.written()  # say now if it can't be
+    spec.to_yaml()  # say now if it can't be
     check_precision(spec)
-    with only_writer(out) if team.first else nullcontext():
-        return _adapted(spec, out, team, overwrite, resume, hooks, show)
+    with only_writer(out) if process_group.first else nullcontext():
+        return _adapted(spec, out, process_group, overwrite, resume, callbacks, show)
 
 
 def _adapted(
-    spec: Spec, out: Path, team: Team, overwrite: bool, resume: bool, hooks: Sequence[Hook], show: bool
+    spec: Spec,
+    out: Path,
+    process_group: ProcessGroup,
+    overwrite: bool,
+    resume: bool,
+    callbacks: Sequence[Callback],
+    show: bool,
 ) -> Run:
-    if team.first:
+    if process_group.first:
         files.check_free(out, overwrite, resume)
     if spec.correct_prior:
         check_correctable(get(spec.method).method)
     opened = opening.open_spec(spec, show)
     if isinstance(opened, OpenedImages) and spec.train is None and opened.samples.train == "head":
-        opened.notes.append(deeper(opened, spec.resolved()))
+        opened.notes.append(deeper(opened, spec.method_options()))
         say(opened.notes[-1], show)
     try:
-        run, target = train(spec, opened, hooks=hooks, state=files.state_file(out), resume=resume, show=show)
-        if team.size == 1:
+        run, target = train(
+            spec, opened, callbacks=callbacks, state=files.state_file(out), resume=resume, show=show
+        )
+        if process_group.size == 1:
             run = with_verdict(run, target, spec, opened, show)
         if spec.correct_prior:
             run = prior_corrected(run, target, opened.labels)
     except UserError as error:
-        if team.first and not resume and not isinstance(error, DivergedError | UnwrittenError):
+        if process_group.first and not resume and not isinstance(error, DivergedError | UnwrittenError):
             files.remove_state(out)
         raise
-    if team.first:
+    if process_group.first:
         files.check_free(out, overwrite, resume=True)  # somebody may have been faster
         run.save(out, target, opened.paths)
-    team.wait()
+    process_group.wait()
     return run
 
 

@@ -63,7 +63,7 @@ class Outcome:
         table = Table("method", *(f"seed {s}" for s in range(seeds)), "mean ± std", title=title)
         for name, values in self.accuracies.items():
             table.add_row(name, *(f"{v:.1f}" for v in values), f"{np.mean(values):.1f} ± {np.std(values):.1f}")
-        table.caption = f"auto, seed 0: {self.said['word']}. {' '.join(self.said['reasons'])}"
+        table.caption = f"auto, seed 0: {self.said['outcome']}. {' '.join(self.said['reasons'])}"
         return table
 
 
@@ -113,9 +113,9 @@ def trained(job: Job) -> Run:
         source=str(job.task.source),
         target=str(job.task.target),
         method=job.system,
-        options={"steps": job.steps},
+        method_params={"steps": job.steps},
         seed=job.seed,
-        threads=1,
+        n_threads=1,
     )
     found, target = train(spec, open_spec(spec))
     if job.out is not None:
@@ -126,5 +126,5 @@ def trained(job: Job) -> Run:
 def _outcome(job: Job) -> tuple[float, dict[str, Any]]:
     torch.set_num_threads(1)
     found = trained(job)
-    verdict = {} if found.verdict is None else found.verdict.packed()
+    verdict = {} if found.verdict is None else found.verdict.to_dict()
     return 100 * selected_accuracy(found, mnist_to_digits()[3]), verdict

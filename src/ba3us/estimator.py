@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ba3us.adapt import train
 from ba3us.assess.calibration import Calibration
-from ba3us.assess.presence import PRESENT, UNSURE
+from ba3us.assess.presence import PRESENT, UNCERTAIN
 from ba3us.assess.verdict import Verdict
 from ba3us.auto.guard import with_verdict
 from ba3us.data import Target
@@ -32,7 +32,7 @@ from ba3us.run.opening import Arrays, OpenedArrays
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 from ba3us.run.storage import members_folder
-from ba3us.training import Hook
+from ba3us.training import Callback
 
 # --- rows -------------------------------------------------------------------------------------------------
 # What scikit-learn users may pass as rows, checked: features, or both domains in one array.
@@ -129,7 +129,7 @@ def _block(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
 # The scikit-learn face: arrays of features in, an adapted classifier out.
 
 
-_NOTHING_KNOWN: dict[str, Any] = {"share": np.nan, "low": 0.0, "high": 1.0, "present": UNSURE}
+_NOTHING_KNOWN: dict[str, Any] = {"proportion": np.nan, "low": 0.0, "high": 1.0, "present": UNCERTAIN}
 # what scikit-learn's metadata routing, which skada builds on, may hand to the methods
 _TO_FIT = {"Xt": True, "sample_domain": True}
 _TO_PREDICT = {"sample_domain": True, "allow_source": True}
@@ -150,7 +150,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         Of ``"auto"``: one robust recipe beside source-only, or several with several seeds.
     steps, warmup_steps, batch_size, learning_rate : optional
         As in the method's own defaults, unless given. The default takes seconds on a laptop.
-    options : dict, optional
+    method_params : dict, optional
         Any other hyper-parameters of the method, such as ``{"beta": 1.0}``; they win over those above.
     protocol, task : str, optional
         Take the settings published for a dataset, such as ``"office31"``, and one of its tasks, ``"A->W"``.
@@ -158,17 +158,17 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         Which checkpoint of a named method is kept: ``"entropy"`` (the surest, the paper's rule), another rule
         of :mod:`ba3us.training.evaluation`, ``"neighbours"``, or a function of the target's outputs, larger is
         better.
-    scale : bool, optional
+    standardize : bool, optional
         Scale columns by the source's, within the model. Default: where they are far from unit scale.
     random_state : int, RandomState or None
         An int is the seed of initial weights, batches and dropout. None draws another at every fit.
-    threads : int, optional
+    n_threads : int, optional
         CPU threads. Results repeat to the last bit for the same number of them. Default: torch's.
     device : str, optional
         "cpu", "cuda" or "auto", the default.
-    verdict : bool
+    assess : bool
         Also judge a named method, which takes about as long as ``"auto"``; that one always has a verdict.
-    hooks : sequence of Hook
+    hooks : sequence of Callback
         Onlookers of the training.
     checkpoint : path, optional
         A file that holds the state of the training while it goes on. If that was interrupted, the same `fit`
@@ -180,14 +180,14 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     ----------
     classes_ : array [C]
         The source's labels, sorted.
-    class_weights_ : array [C]
+    class_proportions_ : array [C]
         BA³US's m, for whichever method: the mean prediction over the target, which says how much of it each
         class is believed to make up. Sums to 1.
     classes_present_ : array
         Labels of the classes that the target is believed to hold.
-    class_shares_ : DataFrame
+    class_presence_ : DataFrame
         One row per class: `share` of the target with an interval (`low`, `high`), and whether it is `present`:
-        yes, no or unsure. See :func:`ba3us.assess.presence.presence`.
+        ``present``, ``absent`` or ``uncertain``. See :func:`ba3us.assess.presence.presence`.
     verdict_ : Verdict or None
         Helped, no evidence or harmed, what is served, the reasons and figures.
     leaderboard_ : DataFrame or None
@@ -199,14 +199,14 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     evaluations_ : list of Evaluation
         Looks at the whole target while training: predictions (indices into `classes_`), mean probabilities,
         label-free scores.
-    selected_ : int or None
+    best_index_ : int or None
         Which of the evaluations has the weights in use.
     run_ : Run
         All of it: model, spec, history; ``run_.save(folder)`` writes what ``ba3us predict`` reads.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
-    Without a target all classes count as present with equal weights, `evaluations_` is empty, `selected_`
+    Without a target all classes count as present with equal weights, `evaluations_` is empty, `best_index_`
     None, and the weights in use are the last.
 
     Notes
@@ -248,16 +248,16 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         warmup_steps: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
-        options: dict[str, Any] | None = None,
+        method_params: dict[str, Any] | None = None,
         protocol: str | None = None,
         task: str | None = None,
         selection: str | Callable[..., float] = "entropy",
-        scale: bool | None = None,
+        standardize: bool | None = None,
         random_state: int | np.random.RandomState | None = 0,
-        threads: int | None = None,
+        n_threads: int | None = None,
         device: str | None = None,
-        verdict: bool = False,
-        hooks: Sequence[Hook] = (),
+        assess: bool = False,
+        callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
@@ -267,16 +267,16 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self.warmup_steps = warmup_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
-        self.options = options
+        self.method_params = method_params
         self.protocol = protocol
         self.task = task
         self.selection = selection
-        self.scale = scale
+        self.standardize = standardize
         self.random_state = random_state
-        self.threads = threads
+        self.n_threads = n_threads
         self.device = device
-        self.verdict = verdict
-        self.hooks = hooks
+        self.assess = assess
+        self.callbacks = callbacks
         self.checkpoint = checkpoint
         self.verbose = verbose
 
@@ -302,9 +302,14 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         target = rows[:1] if target_rows is None else target_rows  # source-only never trains on it
         opened = OpenedArrays(Arrays(rows.shape[1:]), rows, labels, target, classes.tolist())
         state = None if self.checkpoint is None else Path(self.checkpoint)
-        how: dict[str, Any] = {"hooks": self.hooks, "state": state, "resume": True, "show": self.verbose}
+        how: dict[str, Any] = {
+            "callbacks": self.callbacks,
+            "state": state,
+            "resume": True,
+            "show": self.verbose,
+        }
         run, seen = train(spec if target_rows is not None else spec.source_only(), opened, **how)
-        judged = self.verdict and target_rows is not None
+        judged = self.assess and target_rows is not None
         self.run_: Run = with_verdict(run, seen, spec, opened, self.verbose) if judged else run
         if state is not None:
             state.unlink(missing_ok=True)
@@ -371,24 +376,24 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
     def _spec(self) -> Spec:
         require(
-            self.options is None or isinstance(self.options, dict),
-            f"options is {self.options!r}: give a dict of hyper-parameters, such as {{'beta': 1.0}}.",
+            self.method_params is None or isinstance(self.method_params, dict),
+            f"method_params is {self.method_params!r}: give a dict of hyper-parameters, such as {{'beta': 1.0}}.",
         )
         named = ("steps", "warmup_steps", "batch_size", "learning_rate")
         given = {name: getattr(self, name) for name in named if getattr(self, name) is not None}
         given |= {"preset": self.preset} if self.method == AUTO else {}
         spec = Spec(
             method=self.method,
-            options=given | (self.options or {}),
+            method_params=given | (self.method_params or {}),
             protocol=self.protocol,
             task=self.task,
             selection=self.selection,
-            scale=self.scale,
+            standardize=self.standardize,
             seed=_seed(self.random_state),
-            threads=self.threads,
+            n_threads=self.n_threads,
             device=self.device,
         )
-        spec.resolved()  # say what is wrong before looking at the data
+        spec.method_options()  # say what is wrong before looking at the data
         return spec
 
     def _domains(
@@ -425,9 +430,9 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self._n_features_out = run.model.feature_dim
         self.history_ = run.history
         self.evaluations_ = run.evaluations if adapted else []
-        self.selected_: int | None = run.selected if adapted else None
-        self.class_weights_ = run.best.mean_probabilities if adapted else np.full(count, 1 / count)
-        self.class_shares_ = run.presence.assign(**{} if adapted else _NOTHING_KNOWN)
+        self.best_index_: int | None = run.selected if adapted else None
+        self.class_proportions_ = run.best.mean_probabilities if adapted else np.full(count, 1 / count)
+        self.class_presence_ = run.presence.assign(**{} if adapted else _NOTHING_KNOWN)
         self.classes_present_ = self.classes_[(run.presence["present"] == PRESENT).to_numpy() | (not adapted)]
         self.verdict_: Verdict | None = run.verdict
         self.leaderboard_: pd.DataFrame | None = run.leaderboard

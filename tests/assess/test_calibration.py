@@ -9,7 +9,7 @@ import pytest
 import sklearn
 
 from ba3us.assess import calibration as c
-from ba3us.assess.verdict import ADAPTED, HARMED, HELPED, NO_EVIDENCE, PLAIN, Verdict
+from ba3us.assess.verdict import ADAPTED, HARMED, HELPED, NO_EVIDENCE, SOURCE_ONLY, Verdict
 from ba3us.errors import UserError
 
 
@@ -98,12 +98,12 @@ def test_the_more_careful_witness_is_heard():
     [
         (verdict(0.95), 9, []),
         (verdict(0.69), 9, ["κ 0.69, at least 0.7"]),
-        (verdict(0.95, NO_EVIDENCE, PLAIN), 9, []),  # source-only is already where adapting would lead
+        (verdict(0.95, NO_EVIDENCE, SOURCE_ONLY), 9, []),  # source-only is already where adapting would lead
         (verdict(0.95, NO_EVIDENCE), 9, ["no evidence"]),
         (verdict(0.5, HARMED), 9, ["κ 0.5,", "harmed"]),
         (verdict(0.95, changed=0.2), 9, ["20.0% of the rows another class (at most 15%"]),
         (verdict(0.95), 0, ["too few rows"]),
-        (verdict(0.95, NO_EVIDENCE, PLAIN, plain=0.5, changed=0.2), 9, ["κ 0.5,"]),  # of what is served
+        (verdict(0.95, NO_EVIDENCE, SOURCE_ONLY, plain=0.5, changed=0.2), 9, ["κ 0.5,"]),  # of what is served
         (verdict(0.0, effective=1.0), 9, ["have one class, of which neighbours can tell nothing"]),
     ],
 )
@@ -127,8 +127,8 @@ def test_levels_between_and_out_of_reach():
 
 def test_it_comes_back_from_plain_data_and_nothing_else_does():
     made = c.calibrate(*sample(1.0)[:1], *sample(1.0, seed=1), verdict(0.5))
-    packed = made.packed()
-    assert c.Calibration.unpacked(packed) == made
+    packed = made.to_dict()
+    assert c.Calibration.from_dict(packed) == made
     for damage in (
         {"temperature": 0},
         {"temperature": "2"},
@@ -141,4 +141,4 @@ def test_it_comes_back_from_plain_data_and_nothing_else_does():
         {"more": 1},
     ):
         with pytest.raises((ValueError, TypeError)):
-            c.Calibration.unpacked(packed | damage)
+            c.Calibration.from_dict(packed | damage)

@@ -11,7 +11,7 @@ from ba3us.training import Evaluation
 from toys import blobs, trainer
 
 
-class Kept:
+class KeptRun:
     """As much of a result as scoring needs."""
 
     def __init__(self):
@@ -33,7 +33,7 @@ LABELS = [0, 1, 1, 1]
 
 
 def test_accuracy_of_every_evaluation():
-    table = accuracies(Kept().evaluations, LABELS)
+    table = accuracies(KeptRun().evaluations, LABELS)
     assert table["accuracy"].tolist() == [0.75, 1.0, 0.75, 0.25]
     assert list(table.columns) == ["phase", "step", "score", "candidate", "accuracy"]
 
@@ -43,32 +43,32 @@ def accuracy(kept, labels):
 
 
 def test_summary_tells_last_selected_and_oracle_apart():
-    assert selected_accuracy(Kept(), LABELS) == 0.75
-    assert accuracy(Kept(), LABELS) == {"last": 0.25, "selected": 0.75, "oracle": 1.0}
+    assert selected_accuracy(KeptRun(), LABELS) == 0.75
+    assert accuracy(KeptRun(), LABELS) == {"last": 0.25, "selected": 0.75, "oracle": 1.0}
 
 
 def test_the_warm_up_is_no_oracle():
-    kept = Kept()
+    kept = KeptRun()
     assert accuracy(kept, [0, 1, 1, 0])["oracle"] == 0.75  # the warm-up has 1.0
 
 
 def test_where_nothing_adapts_the_last_evaluation_is_all_there_is():
-    kept = Kept()
+    kept = KeptRun()
     kept.evaluations, kept.selected = kept.evaluations[:1], 0
     assert accuracy(kept, LABELS) == {"last": 0.75, "selected": 0.75, "oracle": 0.75}
 
 
 def test_absent_classes_are_told_from_lost_ones():
     for labels, absent, lost in ((LABELS, 0.0, 0), ([1, 1, 1, 1], 0.5, 0), ([0, 0, 2, 3], 0.5, 2)):
-        score = summary(Kept(), labels)["selected"]
+        score = summary(KeptRun(), labels)["selected"]
         assert (score.absent, score.lost) == (absent, lost)
 
 
 def test_labels_must_be_as_many_as_predictions():
     with pytest.raises(UserError, match=r"4 predictions but labels of shape \(3,\)"):
-        accuracies(Kept().evaluations, LABELS[:3])
+        accuracies(KeptRun().evaluations, LABELS[:3])
     with pytest.raises(UserError, match=r"labels of shape \(4, 1\)"):
-        accuracies(Kept().evaluations, [[y] for y in LABELS])
+        accuracies(KeptRun().evaluations, [[y] for y in LABELS])
 
 
 def test_of_a_real_run():

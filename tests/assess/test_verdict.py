@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ba3us.assess import verdict
-from ba3us.assess.verdict import ADAPTED, HARMED, HELPED, NO_EVIDENCE, PLAIN, Standing
+from ba3us.assess.verdict import ADAPTED, HARMED, HELPED, NO_EVIDENCE, SOURCE_ONLY, Agreement
 from ba3us.scores import Neighbours
 
 
@@ -25,13 +25,13 @@ def near(n: int = 60) -> Neighbours:
 @pytest.mark.parametrize(
     ("member", "plain", "words"),
     [
-        (Standing(0.6, 4.0), Standing(0.5, 4.0), ""),
-        (Standing(0.4, 3.0), Standing(0.5, 4.0), ""),
-        (Standing(0.9, 2.0), Standing(0.5, 4.0), "fall onto 2.0 classes"),
+        (Agreement(0.6, 4.0), Agreement(0.5, 4.0), ""),
+        (Agreement(0.4, 3.0), Agreement(0.5, 4.0), ""),
+        (Agreement(0.9, 2.0), Agreement(0.5, 4.0), "fall onto 2.0 classes"),
     ],
 )
-def test_objections(member, plain, words):
-    found = verdict.objection(member, plain)
+def test_objections(candidate, plain, words):
+    found = verdict.rejection_reason(candidate, plain)
     assert words in found
     assert bool(found) == bool(words)
 
@@ -39,31 +39,37 @@ def test_objections(member, plain, words):
 @pytest.mark.parametrize(
     ("chosen", "plain", "changed", "word", "served"),
     [
-        (Standing(0.5, 4.0), Standing(0.3, 4.0), 0.2, HELPED, ADAPTED),  # neighbours confirm more
-        (Standing(0.32, 4.0), Standing(0.3, 4.0), 0.2, NO_EVIDENCE, PLAIN),  # hardly more
-        (Standing(0.9, 1.2), Standing(0.3, 4.0), 0.2, NO_EVIDENCE, PLAIN),  # κ rose, with the classes gone
+        (Agreement(0.5, 4.0), Agreement(0.3, 4.0), 0.2, HELPED, ADAPTED),  # neighbours confirm more
+        (Agreement(0.32, 4.0), Agreement(0.3, 4.0), 0.2, NO_EVIDENCE, SOURCE_ONLY),  # hardly more
         (
-            Standing(0.37, 5.0),
-            Standing(0.4, 2.0),
+            Agreement(0.9, 1.2),
+            Agreement(0.3, 4.0),
+            0.2,
+            NO_EVIDENCE,
+            SOURCE_ONLY,
+        ),  # κ rose, with the classes gone
+        (
+            Agreement(0.37, 5.0),
+            Agreement(0.4, 2.0),
             0.2,
             HELPED,
             ADAPTED,
         ),  # κ fell, but there is more to agree on
-        (Standing(0.3, 5.0), Standing(0.4, 2.0), 0.2, NO_EVIDENCE, PLAIN),  # κ fell too far
-        (Standing(0.8, 4.0), Standing(0.8, 4.0), 0.1, HELPED, ADAPTED),  # source-only was good: smoothed
-        (Standing(0.9, 4.0), Standing(0.3, 4.0), 0.001, NO_EVIDENCE, PLAIN),  # nothing changed
+        (Agreement(0.3, 5.0), Agreement(0.4, 2.0), 0.2, NO_EVIDENCE, SOURCE_ONLY),  # κ fell too far
+        (Agreement(0.8, 4.0), Agreement(0.8, 4.0), 0.1, HELPED, ADAPTED),  # source-only was good: smoothed
+        (Agreement(0.9, 4.0), Agreement(0.3, 4.0), 0.001, NO_EVIDENCE, SOURCE_ONLY),  # nothing changed
     ],
 )
 def test_of_choice(chosen, plain, changed, word, served):
-    said = verdict.of_choice("vote", chosen, plain, changed)
-    assert (said.word, said.served) == (word, served)
+    said = verdict.judge_auto("vote", chosen, plain, changed)
+    assert (said.outcome, said.model_used) == (word, served)
     assert f"{changed:.1%}" in said.reasons[1]
     assert said.figures["evidence"] == pytest.approx(chosen.kappa * np.log(chosen.effective))
 
 
 def test_force_serves_what_was_adapted_but_the_word_stays():
-    said = verdict.of_choice(PLAIN, Standing(0.3, 4.0), Standing(0.3, 4.0), 0.2, forced=True)
-    assert (said.word, said.served) == (NO_EVIDENCE, ADAPTED)
+    said = verdict.judge_auto(SOURCE_ONLY, Agreement(0.3, 4.0), Agreement(0.3, 4.0), 0.2, forced=True)
+    assert (said.outcome, said.model_used) == (NO_EVIDENCE, ADAPTED)
 
 
 def test_of_run_asks_who_is_nearer_to_the_reference():
@@ -71,10 +77,10 @@ def test_of_run_asks_who_is_nearer_to_the_reference():
     worse, better = truth.copy(), truth.copy()
     worse[:12] = 1
     better[:1] = 1
-    assert verdict.of_run(better, worse, truth, near()).word == HELPED
-    assert verdict.of_run(worse, better, truth, near()).word == HARMED
-    assert verdict.of_run(better, better, truth, near()).word == NO_EVIDENCE
-    said = verdict.of_run(better, worse, None, near())
-    assert said.word == NO_EVIDENCE
-    assert said.served == ADAPTED  # a named system is never replaced
-    assert json.loads(json.dumps(said.packed()))["figures"]["kappa"] > 0.8
+    assert verdict.judge_run(better, worse, truth, near()).outcome == HELPED
+    assert verdict.judge_run(worse, better, truth, near()).outcome == HARMED
+    assert verdict.judge_run(better, better, truth, near()).outcome == NO_EVIDENCE
+    said = verdict.judge_run(better, worse, None, near())
+    assert said.outcome == NO_EVIDENCE
+    assert said.model_used == ADAPTED  # a named system is never replaced
+    assert json.loads(json.dumps(said.to_dict()))["figures"]["kappa"] > 0.8

@@ -17,11 +17,11 @@ from arrays_toys import NAMES, clouds
 from ba3us import PartialAdapter
 from ba3us.adapt import adapt, predict, train
 from ba3us.assess import verdict as verdicts
-from ba3us.assess.verdict import ADAPTED, HELPED, NO_EVIDENCE, PLAIN, Standing
+from ba3us.assess.verdict import ADAPTED, HELPED, NO_EVIDENCE, SOURCE_ONLY, Agreement
 from ba3us.auto import candidates, guard
 from ba3us.auto import choose as autos
-from ba3us.auto.candidates import Belief, Member
-from ba3us.auto.ensemble import TOP, VOTE, Choice, half_vote
+from ba3us.auto.candidates import Candidate, CandidateResult
+from ba3us.auto.ensemble import TOP, VOTE, Ensemble, half_weighted_average
 from ba3us.data import Target
 from ba3us.errors import UserError
 from ba3us.run.opening import Arrays, OpenedArrays, check_auto, depth
@@ -39,24 +39,24 @@ def opened(x=X, xt=XT) -> OpenedArrays:
 
 
 def auto(x=X, xt=XT, **options):
-    return train(Spec(method="auto", options=STEPS | options), opened(x, xt))[0]
+    return train(Spec(method="auto", method_params=STEPS | options), opened(x, xt))[0]
 
 
 def chosen(probabilities, near, method):
     """A choice among source-only and members given as probabilities."""
     first, *others = probabilities
-    choice = Choice(near, first)
+    choice = Ensemble(near, first)
     for number, p in enumerate(others):
-        choice.hear(Belief(Member(f"m{number}", method), p, 0.0))
+        choice.add(CandidateResult(Candidate(f"m{number}", method), p, 0.0))
     return choice
 
 
 def test_an_easy_target_is_helped_and_served():
     run = auto()
-    assert (run.verdict.word, run.verdict.served) in [(HELPED, ADAPTED), (NO_EVIDENCE, PLAIN)]
+    assert (run.verdict.outcome, run.verdict.model_used) in [(HELPED, ADAPTED), (NO_EVIDENCE, SOURCE_ONLY)]
     assert np.mean(NAMES[run.best.predictions] == YT) >= np.mean(NAMES[run.evaluations[0].predictions] == YT)
-    assert set(run.leaderboard["member"]) == {"SAFN", PLAIN, "vote"}
-    assert run.classes_called("yes") == ["ant", "bee"]
+    assert set(run.leaderboard["member"]) == {"SAFN", SOURCE_ONLY, "vote"}
+    assert run.classes_where("present") == ["ant", "bee"]
 
 
 def test_a_member_that_collapsed_has_no_vote_and_a_collapse_is_never_called_help():
@@ -67,11 +67,12 @@ def test_a_member_that_collapsed_has_no_vote_and_a_collapse_is_never_called_help
     astray = np.tile([1 - 3e-6, 1e-6, 1e-6, 1e-6], (80, 1))
     choice = chosen([soft, astray], near, "safn")
     assert (
-        choice.best.name == PLAIN and choice.leaderboard()["against"].str.contains("fall onto 1.0").sum() == 1
+        choice.best.name == SOURCE_ONLY
+        and choice.leaderboard()["against"].str.contains("fall onto 1.0").sum() == 1
     )
-    collapsed = Standing.of(astray.argmax(axis=1), near)
-    assert not verdicts.speaks_for(collapsed, choice.plain)
-    assert verdicts.speaks_for(choice.plain, choice.plain)
+    collapsed = Agreement.of(astray.argmax(axis=1), near)
+    assert not verdicts.has_evidence(collapsed, choice.plain)
+    assert verdicts.has_evidence(choice.plain, choice.plain)
 
 
 def test_a_script_without_a_guard_can_try_members_side_by_side(tmp_path):
@@ -98,7 +99,7 @@ def test_a_worker_that_dies_is_no_loss(monkeypatch):
         def result(self):
             raise BrokenProcessPool
 
-    spec = Spec(method="auto", options=STEPS)
+    spec = Spec(method="auto", method_params=STEPS)
     here = candidates._answer(Died(), candidates.FAST[0], spec, None, opened(), math.inf)
     assert here.probabilities.shape == (90, 4)
 
@@ -118,10 +119,10 @@ def test_a_summary_is_json_also_if_a_member_failed():
 def test_without_evidence_source_only_is_served_unless_forced():
     noise = np.random.default_rng(0).standard_normal(XT.shape).astype(np.float32)  # no neighbourhoods
     run, forced = auto(xt=noise), auto(xt=noise, force=True)
-    assert (run.verdict.word, run.verdict.served) == (NO_EVIDENCE, PLAIN)
+    assert (run.verdict.outcome, run.verdict.model_used) == (NO_EVIDENCE, SOURCE_ONLY)
     assert np.array_equal(run.best.predictions, run.evaluations[0].predictions)
-    assert run.model.blueprint.method == PLAIN
-    assert (forced.verdict.word, forced.verdict.served) == (NO_EVIDENCE, ADAPTED)
+    assert run.model.blueprint.method == SOURCE_ONLY
+    assert (forced.verdict.outcome, forced.verdict.model_used) == (NO_EVIDENCE, ADAPTED)
     assert forced.model.blueprint.method == "auto"
 
 
@@ -136,9 +137,13 @@ def test_a_run_is_calibrated_by_a_twin_that_did_not_see_the_rows_put_aside(monke
     monkeypatch.setattr(autos, "train_one", seen)
     monkeypatch.setattr(guard, "train_one", seen)
     run = auto()
-    assert asked == [(PLAIN, 120), ("auto", 120 + 90), (PLAIN, 120 - 24)]  # of thirty rows of a class six
+    assert asked == [
+        (SOURCE_ONLY, 120),
+        ("auto", 120 + 90),
+        (SOURCE_ONLY, 120 - 24),
+    ]  # of thirty rows of a class six
     sure = run.calibration
-    assert sure.temperature >= sure.held_out > 0 and run.verdict.served == PLAIN
+    assert sure.temperature >= sure.held_out > 0 and run.verdict.model_used == SOURCE_ONLY
     assert sure.kappa == round(run.verdict.figures["kappa_source_only"], 4)  # of what is served
     assert sure.confidence(run.logits(Target(XT))).mean() <= sure.kappa**0.5 + 1e-3
     model = PartialAdapter(steps=40).fit(X, Y, XT)
@@ -150,7 +155,7 @@ def test_a_run_is_calibrated_by_a_twin_that_did_not_see_the_rows_put_aside(monke
 
 def test_a_source_with_one_row_a_class_has_none_to_put_aside():
     x = OpenedArrays(Arrays(X.shape[1:]), X[:4], CODES[:4], XT, NAMES.tolist())
-    run = train(Spec(method="auto", options={"steps": 2, "batch_size": 4}), x)[0]
+    run = train(Spec(method="auto", method_params={"steps": 2, "batch_size": 4}), x)[0]
     assert run.calibration.held_out == 1 and "too few rows to put some aside" in run.calibration.cautions[-1]
 
 
@@ -158,7 +163,7 @@ def test_best_tries_more_and_sharpens_only_near_targets(monkeypatch):
     heard = []
 
     def said(members, spec, opened, kept, until):
-        heard.append([member.name for member in members])
+        heard.append([candidate.name for candidate in members])
         return iter(())
 
     monkeypatch.setattr(autos, "beliefs", said)
@@ -186,23 +191,31 @@ def test_the_best_three_take_the_place_of_the_vote_where_their_kappa_is_larger()
     p = [np.eye(4)[labels] for labels in (poor, better, truth, truth, poor, collapsed)]
     choice = chosen(p, near, "ba3us")
     assert choice.best.name == TOP
-    assert np.array_equal(choice.best.beliefs, np.mean(p[1:4], axis=0))  # neither the worst nor the collapsed
+    assert np.array_equal(
+        choice.best.train_candidates, np.mean(p[1:4], axis=0)
+    )  # neither the worst nor the collapsed
     board = choice.leaderboard().set_index("member")
     assert board.loc[TOP, "chosen"] == "yes"
     assert "fall onto" in board.loc["m4", "against"]
-    assert chosen(p[:3], near, "ba3us").best.name == PLAIN  # two are no three
-    assert chosen([p[2], p[0], p[0], p[0]], near, "ba3us").best.name == PLAIN  # worse than source-only
+    assert chosen(p[:3], near, "ba3us").best.name == SOURCE_ONLY  # two are no three
+    assert chosen([p[2], p[0], p[0], p[0]], near, "ba3us").best.name == SOURCE_ONLY  # worse than source-only
     assert np.array_equal(chosen([p[1]], near, "ba3us").labels(), truth)
 
 
 def test_source_only_has_half_of_the_votes():
     sure, astray, unsure = [0.9, 0.1], [0.2, 0.8], [0.55, 0.45]
     # by hand: √(0.9·0.2) : √(0.1·0.8) = 3 : 2; two members count as much as one
-    assert half_vote([np.array([sure]), np.array([astray])])[0] == pytest.approx([0.6, 0.4], abs=1e-4)
-    assert half_vote([np.array([sure])] + 2 * [np.array([astray])])[0] == pytest.approx([0.6, 0.4], abs=1e-4)
-    assert half_vote([np.array([unsure]), np.array([astray])])[0].argmax() == 1  # it was not sure itself
-    assert half_vote([np.array([sure])])[0] == pytest.approx(sure, abs=1e-4)
-    assert np.isfinite(half_vote([np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])])).all()
+    assert half_weighted_average([np.array([sure]), np.array([astray])])[0] == pytest.approx(
+        [0.6, 0.4], abs=1e-4
+    )
+    assert half_weighted_average([np.array([sure])] + 2 * [np.array([astray])])[0] == pytest.approx(
+        [0.6, 0.4], abs=1e-4
+    )
+    assert (
+        half_weighted_average([np.array([unsure]), np.array([astray])])[0].argmax() == 1
+    )  # it was not sure itself
+    assert half_weighted_average([np.array([sure])])[0] == pytest.approx(sure, abs=1e-4)
+    assert np.isfinite(half_weighted_average([np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])])).all()
 
 
 def test_robust_members_vote_and_the_board_says_so():
@@ -212,32 +225,35 @@ def test_robust_members_vote_and_the_board_says_so():
     assert choice.best.name == VOTE
     board = choice.leaderboard().set_index("member")
     assert board.loc[VOTE, "chosen"] == "yes" and (board["chosen"] == "yes").sum() == 1
-    assert set(board.index) == {PLAIN, "m0", VOTE}
+    assert set(board.index) == {SOURCE_ONLY, "m0", VOTE}
 
 
 def test_a_member_that_fails_is_a_row_with_its_reason():
     near = Neighbours.among(torch.randn(20, 3), torch.zeros(3))
-    choice = Choice(near, np.eye(3)[np.arange(20) % 3])
-    choice.hear(Belief(Member("broken", "safn"), None, 1.0, "The loss became nan."))
+    choice = Ensemble(near, np.eye(3)[np.arange(20) % 3])
+    choice.add(CandidateResult(Candidate("broken", "safn"), None, 1.0, "The loss became nan."))
     assert choice.leaderboard().set_index("member").loc["broken", "against"] == "The loss became nan."
-    assert choice.best.name == PLAIN
+    assert choice.best.name == SOURCE_ONLY
 
 
 def test_members_side_by_side_equal_those_one_by_one(monkeypatch):
-    members = (Member("a", "safn"), Member("b", "hafn"), Member("c", "source-only"))
-    spec = Spec(method="auto", options=STEPS)
-    together = list(candidates.beliefs(members, spec, opened(), None, float("inf")))
+    members = (Candidate("a", "safn"), Candidate("b", "hafn"), Candidate("c", "source-only"))
+    spec = Spec(method="auto", method_params=STEPS)
+    together = list(candidates.train_candidates(members, spec, opened(), None, float("inf")))
     monkeypatch.setattr(candidates, "cores", lambda: 1)
-    apart = list(candidates.beliefs(members, spec, opened(), None, float("inf")))
-    assert [b.member.name for b in together] == ["a", "b", "c"]
+    apart = list(candidates.train_candidates(members, spec, opened(), None, float("inf")))
+    assert [b.candidate.name for b in together] == ["a", "b", "c"]
     for one, other in zip(together, apart):
         assert np.array_equal(one.probabilities, other.probabilities)
 
 
 def test_after_the_time_limit_no_member_is_begun(monkeypatch):
-    assert list(candidates.beliefs(candidates.FAST, Spec(options=STEPS), opened(), None, -1.0)) == []
+    assert (
+        list(candidates.train_candidates(candidates.FAST, Spec(method_params=STEPS), opened(), None, -1.0))
+        == []
+    )
     run = auto(time_limit=1e-9)
-    assert run.leaderboard["member"].tolist() == [PLAIN]
+    assert run.leaderboard["member"].tolist() == [SOURCE_ONLY]
 
 
 def test_a_large_target_is_sampled(monkeypatch):
@@ -250,11 +266,11 @@ def test_a_large_target_is_sampled(monkeypatch):
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_hardly_any_target(rows):
     run = auto(xt=XT[:rows])
-    assert run.verdict.served == PLAIN or len(run.best.predictions) == rows
+    assert run.verdict.model_used == SOURCE_ONLY or len(run.best.predictions) == rows
 
 
 def test_same_seed_same_bits_other_seed_others():
-    one, same, other = auto(), auto(), train(Spec(options=STEPS, seed=1), opened())[0]
+    one, same, other = auto(), auto(), train(Spec(method_params=STEPS, seed=1), opened())[0]
     assert all(np.array_equal(a, b) for a, b in zip(one.model.state().values(), same.model.state().values()))
     assert not np.array_equal(one.best.mean_probabilities, other.best.mean_probabilities)
 
@@ -270,13 +286,13 @@ def data(tmp_path):
 
 
 def spec(data, **fields) -> Spec:
-    return Spec(source=str(data / "s.npz"), target=str(data / "t.npz"), **{"options": STEPS} | fields)
+    return Spec(source=str(data / "s.npz"), target=str(data / "t.npz"), **{"method_params": STEPS} | fields)
 
 
 def test_run_directory_says_it_all_and_loads(data):
     run = adapt(spec(data), data / "run")
     found = Run.load(data / "run")
-    assert found.verdict == dataclasses.replace(run.verdict, figures=run.verdict.packed()["figures"])
+    assert found.verdict == dataclasses.replace(run.verdict, figures=run.verdict.to_dict()["figures"])
     assert found.leaderboard["member"].tolist() == run.leaderboard["member"].tolist()
     assert found.presence["present"].tolist() == run.presence["present"].tolist()
     predict(data / "run", data / "t.npz", data / "out.csv")
@@ -284,7 +300,7 @@ def test_run_directory_says_it_all_and_loads(data):
 
 
 def test_members_that_have_ended_are_not_trained_again(data, monkeypatch):
-    whole = adapt(spec(data, options=STEPS | {"preset": "best"}), data / "whole")
+    whole = adapt(spec(data, method_params=STEPS | {"preset": "best"}), data / "whole")
     trained, real = [], candidates.train_one
 
     def stopping(asked, *args, **kwargs):
@@ -296,7 +312,7 @@ def test_members_that_have_ended_are_not_trained_again(data, monkeypatch):
     monkeypatch.setattr(candidates, "cores", lambda: 1)
     monkeypatch.setattr(candidates, "train_one", stopping)
     with pytest.raises(KeyboardInterrupt):
-        adapt(spec(data, options=STEPS | {"preset": "best"}), data / "run")
+        adapt(spec(data, method_params=STEPS | {"preset": "best"}), data / "run")
     assert [path.name for path in (data / "run").iterdir()] == ["checkpoints"]
     with pytest.raises(UserError, match="--resume"):
         adapt(spec(data), data / "run")
@@ -304,27 +320,27 @@ def test_members_that_have_ended_are_not_trained_again(data, monkeypatch):
     monkeypatch.setattr(
         candidates, "train_one", lambda asked, *a: trained.append(asked.method) or real(asked, *a)
     )
-    adapt(spec(data, options=STEPS | {"preset": "best"}), data / "run", resume=True)
-    assert len(trained) == len(whole.leaderboard) - len((PLAIN, VOTE, TOP)) - 2
+    adapt(spec(data, method_params=STEPS | {"preset": "best"}), data / "run", resume=True)
+    assert len(trained) == len(whole.leaderboard) - len((SOURCE_ONLY, VOTE, TOP)) - 2
     for name in ("model.safetensors", "predictions.csv", "presence.csv"):
         assert (data / "run" / name).read_bytes() == (data / "whole" / name).read_bytes()
 
 
 def test_a_damaged_member_is_trained_again(data, tmp_path):
-    member, asked = candidates.FAST[0], Spec(options=STEPS)
-    (first,) = candidates.beliefs([member], asked, opened(), tmp_path / "kept", float("inf"))
+    candidate, asked = candidates.FAST[0], Spec(method_params=STEPS)
+    (first,) = candidates.train_candidates([candidate], asked, opened(), tmp_path / "kept", float("inf"))
     (file,) = (tmp_path / "kept").iterdir()
     file.write_bytes(file.read_bytes()[:100])
-    (again,) = candidates.beliefs([member], asked, opened(), tmp_path / "kept", float("inf"))
+    (again,) = candidates.train_candidates([candidate], asked, opened(), tmp_path / "kept", float("inf"))
     assert np.array_equal(first.probabilities, again.probabilities)
 
 
 def test_a_named_system_has_a_verdict_beside_it_and_stays_as_it_is(data):
     small = {"steps": 30, "bottleneck": 8, "discriminator_hidden": 8}
-    asked = spec(data, method="ba3us", options=small)
+    asked = spec(data, method="ba3us", method_params=small)
     run = adapt(asked, data / "run")
-    assert run.verdict.word in ("helped", "no evidence", "harmed")
-    assert run.verdict.served == ADAPTED
+    assert run.verdict.outcome in ("helped", "no evidence", "harmed")
+    assert run.verdict.model_used == ADAPTED
     alone = train(asked, opened())[0]
     assert np.array_equal(run.best.predictions, alone.best.predictions)
     assert alone.verdict is None
@@ -340,17 +356,17 @@ def test_auto_wants_the_head(data):
 
 
 def test_arrays_of_any_scale_work_at_once_and_predict_alike():
-    unit = PartialAdapter(steps=40, scale=True).fit(X, Y, XT)
+    unit = PartialAdapter(steps=40, standardize=True).fit(X, Y, XT)
     units = np.geomspace(1e-3, 1e5, X.shape[1]).astype(np.float32)
     large = PartialAdapter(steps=40).fit(X * units + 1e4, Y, XT * units + 1e4)
-    assert large.run_.spec.scale is True
+    assert large.run_.spec.standardize is True
     assert np.mean(large.predict(XT * units + 1e4) == unit.predict(XT)) > 0.95
-    assert PartialAdapter(steps=40).fit(X, Y, XT).run_.spec.scale is False
+    assert PartialAdapter(steps=40).fit(X, Y, XT).run_.spec.standardize is False
 
 
 def test_published_settings_are_not_scaled():
-    spec = Spec(method="ba3us", protocol="office31", options={"steps": 5, "bottleneck": 8})
-    assert train(spec, opened(X * 1e-4, XT * 1e-4))[0].spec.scale is False
+    spec = Spec(method="ba3us", protocol="office31", method_params={"steps": 5, "bottleneck": 8})
+    assert train(spec, opened(X * 1e-4, XT * 1e-4))[0].spec.standardize is False
 
 
 # --- bad input ------------------------------------------------------------------------------------------------
@@ -359,12 +375,12 @@ def test_published_settings_are_not_scaled():
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"options": {"preset": "slow"}}, "Option 'preset' is 'slow': it must be 'fast' or 'best'"),
+        ({"method_params": {"preset": "slow"}}, "Option 'preset' is 'slow': it must be 'fast' or 'best'"),
         (
-            {"options": {"beta": 1}},
+            {"method_params": {"beta": 1}},
             "Unknown option 'beta': choose one of: batch_size, force, preset, steps, time_limit",
         ),
-        ({"options": {"time_limit": 0}}, "Option 'time_limit' is 0: it must be above 0"),
+        ({"method_params": {"time_limit": 0}}, "Option 'time_limit' is 0: it must be above 0"),
         ({"selection": "last"}, "The selection 'last' is for named systems: leave it out"),
         ({"evaluate_every": 5}, "evaluate_every 5 is for named systems: leave it out"),
         ({"protocol": "office31"}, "office31"),

@@ -40,44 +40,51 @@ def asked(folder, **fields):
 
 def test_where_only_shares_differ_it_helps(data):
     folder, truth = data
-    plain = adapt(asked(folder, method="source-only", options={"steps": 60, "bottleneck": 8}), folder / "plain")
-    assert "em_share" not in plain.presence
-    run = adapt(asked(folder, method="e-dann", options=SMALL, correct_prior=True), folder / "right")
-    before = adapt(asked(folder, method="e-dann", options=SMALL), folder / "before")
+    plain = adapt(
+        asked(folder, method="source-only", method_params={"steps": 60, "bottleneck": 8}), folder / "plain"
+    )
+    assert "em_proportion" not in plain.presence
+    run = adapt(asked(folder, method="e-dann", method_params=SMALL, correct_prior=True), folder / "right")
+    before = adapt(asked(folder, method="e-dann", method_params=SMALL), folder / "before")
     assert np.mean(run.best.predictions == truth) >= np.mean(before.best.predictions == truth)
     low, high = run.presence["em_low"], run.presence["em_high"]
-    assert (low <= run.presence["em_share"] + 1e-6).all() and (run.presence["em_share"] <= high + 1e-6).all()
-    assert run.presence["em_share"].sum() == pytest.approx(1, abs=1e-4)
+    assert (low <= run.presence["em_proportion"] + 1e-6).all() and (
+        run.presence["em_proportion"] <= high + 1e-6
+    ).all()
+    assert run.presence["em_proportion"].sum() == pytest.approx(1, abs=1e-4)
     assert any("put right" in note for note in run.notes)
 
 
 def test_the_saved_model_is_the_one_that_was_put_right(data):
     folder, _ = data
-    run = adapt(asked(folder, method="dann", options=SMALL, correct_prior=True), folder / "run")
+    run = adapt(asked(folder, method="dann", method_params=SMALL, correct_prior=True), folder / "run")
     predict(folder / "run", folder / "t.npz", folder / "out.csv")
     assert (folder / "out.csv").read_text() == (folder / "run" / "predictions.csv").read_text()
     found = Run.load(folder / "run")
     assert np.array_equal(found.best.predictions, run.best.predictions)
     told = [line.split(",")[1] for line in (folder / "out.csv").read_text().splitlines()[1:]]
     assert told == run.best.predictions.astype(str).tolist()
-    assert "em_share" in found.presence
+    assert "em_proportion" in found.presence
 
 
 def test_what_is_told_of_the_classes_is_of_the_model_that_was_put_right(data):
     folder, _ = data
-    run = adapt(asked(folder, method="e-dann", options=SMALL, correct_prior=True), folder / "told")
+    run = adapt(asked(folder, method="e-dann", method_params=SMALL, correct_prior=True), folder / "told")
     table, logits = run.presence, run.logits(Target(read_features(folder / "t.npz").features))
     assert table["mean_probability"].tolist() == pytest.approx(softmax(logits, axis=1).mean(axis=0), abs=1e-4)
-    assert ((table["low"] <= table["share"] + 1e-6) & (table["share"] <= table["high"] + 1e-6)).all()
+    assert ((table["low"] <= table["proportion"] + 1e-6) & (table["proportion"] <= table["high"] + 1e-6)).all()
     kept = np.mean(run.calibration.confidence(logits) >= run.calibration.threshold(0.05))
     assert run.calibration.share_kept(0.05) == pytest.approx(kept, abs=0.01)
 
 
 def test_a_model_that_was_taught_the_target_is_left_alone(data):
     folder, _ = data
-    spec = asked(folder, method="auto", options={"steps": 20, "force": True}, correct_prior=True)
+    spec = asked(folder, method="auto", method_params={"steps": 20, "force": True}, correct_prior=True)
     run = adapt(spec, folder / "taught")
-    assert any("taught the target's own rows" in note for note in run.notes) and "em_share" not in run.presence
+    assert (
+        any("taught the target's own rows" in note for note in run.notes)
+        and "em_proportion" not in run.presence
+    )
 
 
 def test_a_system_with_its_own_way_to_predict_is_refused_before_anything_trains(data):

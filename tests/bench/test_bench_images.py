@@ -215,8 +215,10 @@ def test_generated_office31_is_what_the_protocol_expects(tmp_path, monkeypatch):
     assert "'mug' has 7 samples" in call("office31", "--root", tmp_path, "--check", "--tasks", "D->W").output
     with pytest.raises(UserError, match="'mug' has 7 samples"):
         bench.prepare("office31", tmp_path, tasks="D->W", methods="dann")
-    study = bench.prepare("office31", tmp_path, tasks="D->W", methods="dann", anyway=True)
+    study = bench.prepare("office31", tmp_path, tasks="D->W", methods="dann", skip_count_check=True)
     assert "Samples were not counted." in study.notes
     assert study.notes[-1].startswith("Pictures made up by ba3us") and study.notes[-1].endswith(".")
-    inside = bench.prepare("office31", tmp_path / "office31", tasks="D->W", methods="dann", anyway=True)
+    inside = bench.prepare(
+        "office31", tmp_path / "office31", tasks="D->W", methods="dann", skip_count_check=True
+    )
     assert inside.notes == study.notes

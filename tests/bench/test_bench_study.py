@@ -63,7 +63,7 @@ def test_rules_choose_among_the_candidates_of_a_run_with_the_jobs_seed(tmp_path,
         for i, values in enumerate(figures)
     ]
 
-    def train(spec, opened, hooks):
+    def train(spec, opened, callbacks):
         specs.append(spec)
         return SimpleNamespace(evaluations=looks, history=None, about={"updates": 4}, summary=dict), None
 

@@ -32,7 +32,7 @@ def rows_of(
 
 
 UNITS = [(task, seed) for task in "xy" for seed in (0, 1)]
-PLAIN = rows_of("source-only", dict.fromkeys(UNITS, 0.6))
+SOURCE_ONLY = rows_of("source-only", dict.fromkeys(UNITS, 0.6))
 
 
 def texts(table, label: str) -> dict[str, str]:
@@ -78,7 +78,7 @@ def test_targets_of_a_task_are_averaged_and_paired_one_by_one():
 
 def test_costs_and_mistakes_stand_beside_source_only():
     more = {"cpu_seconds": 0.1, "absent:entropy": 0.25, "lost:entropy": 2.0}
-    rows = pd.DataFrame([*PLAIN, *rows_of("twins", dict(zip(UNITS, (0.5, 0.6, 0.9, 0.8))), **more)])
+    rows = pd.DataFrame([*SOURCE_ONLY, *rows_of("twins", dict(zip(UNITS, (0.5, 0.6, 0.9, 0.8))), **more)])
     overview = tables(ranked(rows, "entropy"), "T", ["entropy"])[0]
     assert [row[0].text for row in overview.rows] == ["twins", "source-only"]
     found = texts(overview, "twins")
@@ -103,7 +103,7 @@ def test_best_second_and_noise():
 
 
 def test_a_failed_run_shows_and_a_task_without_runs_has_no_average():
-    rows = pd.DataFrame([*PLAIN, *rows_of("dann", dict(zip(UNITS, (0.5, None, None, None))))])
+    rows = pd.DataFrame([*SOURCE_ONLY, *rows_of("dann", dict(zip(UNITS, (0.5, None, None, None))))])
     overview, by_task, failed = tables(rows, "T", ["entropy"])
     assert texts(overview, "dann")["failed"] == "3" and texts(overview, "dann")["entropy"] == "–"
     assert texts(by_task, "dann")["x"] == "50.0 ± 0.0"
@@ -131,7 +131,7 @@ def test_the_papers_number_stands_below_ours():
 
 
 def test_every_format_holds_the_figures():
-    rows = pd.DataFrame([*PLAIN, *rows_of("ba3us+cdan", dict(zip(UNITS, (0.5, 0.7, 0.9, 0.9))))])
+    rows = pd.DataFrame([*SOURCE_ONLY, *rows_of("ba3us+cdan", dict(zip(UNITS, (0.5, 0.7, 0.9, 0.9))))])
     made = tables(rows, "Title_1 & more", ["entropy"])
     for name, write in WRITERS.items():
         text = write(made)
@@ -170,7 +170,7 @@ def found_by_latex(file: str) -> bool:
 
 
 def test_the_paper_is_called_by_its_name_where_people_read():
-    rows = pd.DataFrame([*PLAIN, *rows_of("ba3us", dict.fromkeys(UNITS, 0.7), label="BA3US")])
+    rows = pd.DataFrame([*SOURCE_ONLY, *rows_of("ba3us", dict.fromkeys(UNITS, 0.7), label="BA3US")])
     made = tables(rows, "T", ["entropy"])
     for form in ("terminal", "markdown", "html"):
         assert "BA³US" in WRITERS[form](made) and "BA3US |" not in WRITERS[form](made)

@@ -49,7 +49,7 @@ def test_adapt_and_predict_for_machines(folder):
     summary = json.loads(done.stdout)
     assert summary["run"] == "runs/new" and summary["method"] == "ba3us"
     assert set(summary["classes_present"]) <= {row["class"] for row in summary["classes"]}
-    assert sum(row["share"] for row in summary["classes"]) == pytest.approx(1)
+    assert sum(row["proportion"] for row in summary["classes"]) == pytest.approx(1)
     done = run("predict", "runs/new", "t.npz", "--csv", "out.csv", "--json")
     assert done.exit_code == 0
     assert json.loads(done.stdout)["rows"] == len(XT)
@@ -129,7 +129,7 @@ def test_a_command_that_is_told_to_end_saves_and_says_how_to_go_on(folder, numbe
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "ba3us"]
     subprocess.run([*command, *asked, "--out", "whole"], env=env, check=True, capture_output=True)
-    hook = (
+    callback = (
         "from ba3us.training import ProgressBar as B\n"
         "import signal, sys, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell may have had it ignored
@@ -140,7 +140,7 @@ def test_a_command_that_is_told_to_end_saves_and_says_how_to_go_on(folder, numbe
         "from ba3us.cli import main; main()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", hook, *asked, "--out", "r"],
+        [sys.executable, "-c", callback, *asked, "--out", "r"],
         stderr=subprocess.PIPE,
         text=True,
         env=env,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ba3us.data.streams import Balanced, Streams
-from ba3us.training import Hook
+from ba3us.training import Callback
 from toys import CLASSES, blobs, trainer
 
 LABELS = np.array([3, 0, 0, 5, 0, 3, 0])  # one class with a single row, three numbers with none
@@ -47,7 +47,7 @@ def test_streams_are_balanced_where_labels_are_given():
     assert not np.array_equal(a.source.take(30), Streams(len(LABELS), 4, 2, LABELS).source.take(30))
 
 
-class Labels(Hook):
+class Labels(Callback):
     """The labels of every source batch."""
 
     def on_start(self, trainer):
@@ -66,6 +66,6 @@ class Labels(Hook):
 def test_the_loop_draws_what_the_recipe_asks_for(name, balanced):
     source, target, _ = blobs(n_source=41)
     labels = Labels()
-    trainer(name, hooks=(labels,), batch_size=CLASSES).fit(source, target)
+    trainer(name, callbacks=(labels,), batch_size=CLASSES).fit(source, target)
     batches = source.labels.numpy()[np.stack(labels.seen)]
     assert all(len(set(batch)) == CLASSES for batch in batches.tolist()) == balanced

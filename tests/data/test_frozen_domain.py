@@ -29,7 +29,7 @@ class Front(nn.Module):
         torch.manual_seed(0)
         self.weight, self.norm = nn.Parameter(0.2 * torch.randn(5, 3, 4, 4)), nn.BatchNorm2d(5)
         nn.init.constant_(self.norm.weight, scale)
-        self.batches, self.threads = [], []
+        self.batches, self.n_threads = [], []
 
     @property
     def images(self):
@@ -38,7 +38,7 @@ class Front(nn.Module):
     def forward(self, x):
         assert not self.training and not torch.is_grad_enabled()
         self.batches.append(len(x))
-        self.threads.append(torch.get_num_threads())
+        self.n_threads.append(torch.get_num_threads())
         return self.norm(F.conv2d(x, self.weight, stride=4))
 
 
@@ -138,7 +138,7 @@ def test_torch_computes_with_few_threads_in_each_worker_and_is_given_them_back(m
     torch.set_num_threads(3)
     try:
         front = FrozenTarget(image_domains()[0], Front(), workers=2, batch_size=4).front
-        assert front.images == 1 + 12 and front.threads == [2] * len(front.batches)
+        assert front.images == 1 + 12 and front.n_threads == [2] * len(front.batches)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ba3us.data import Target
-from ba3us.data.domains import Mapped, let_go
+from ba3us.data.domains import Mapped, release_pages
 
 ROWS, WIDTH = 5000, 512
 
@@ -41,7 +41,7 @@ def test_pages_that_were_read_are_let_go_of(path, mode):
     array = np.load(path, mmap_mode=mode)
     array.sum()
     assert resident(path) >= array.nbytes
-    let_go(array[10:20])  # a view has the same mapping
+    release_pages(array[10:20])  # a view has the same mapping
     assert resident(path) < array.nbytes / 10
     assert np.array_equal(array[7], 7 * WIDTH + np.arange(WIDTH))
 
@@ -61,7 +61,7 @@ def test_few_rows_stay_resident(path, monkeypatch):
 def test_a_copy_on_write_mapping_keeps_what_was_written(path):
     array = np.load(path, mmap_mode="c")
     array[5, 0] = -1
-    let_go(array)
+    release_pages(array)
     assert array[5, 0] == -1
     assert Mapped(array).read(np.array([5]))[0, 0] == -1
 
@@ -69,7 +69,7 @@ def test_a_copy_on_write_mapping_keeps_what_was_written(path):
 def test_written_rows_of_a_shared_mapping_are_kept(path):
     array = np.load(path, mmap_mode="r+")
     array[5, 0] = -1
-    let_go(array)
+    release_pages(array)
     assert array[5, 0] == -1
 
 
@@ -85,5 +85,5 @@ def test_rows_read_are_copies(path, mode, rows):
 
 def test_arrays_in_memory_have_nothing_to_let_go_of():
     x = np.ones((2, 2))
-    let_go(x)
+    release_pages(x)
     assert x.sum() == 4

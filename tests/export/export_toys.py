@@ -27,8 +27,8 @@ def feature_run(folder: Path, names: Any = NAMES, method: str = "ba3us", **optio
         source=str(folder / "s.npz"),
         target=str(folder / "new.npz"),
         method=method,
-        options={"steps": FAST["steps"]} | (options or FAST["options"]),
-        threads=1,
+        method_params={"steps": FAST["steps"]} | (options or FAST["method_params"]),
+        n_threads=1,
     )
     adapt(spec, folder / "run")
     return folder / "run"

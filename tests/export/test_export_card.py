@@ -70,10 +70,10 @@ def test_a_card_says_where_the_model_is_from(made):
 def test_the_classes_that_are_present_stand_in_the_card(made):
     folder, card = made
     rows = read_table(folder / "run" / "presence.csv")
-    present = [row for row in rows if row["present"] == "yes"]
+    present = [row for row in rows if row["present"] == "present"]
     assert 0 < len(present) < len(rows)
     for row in rows:
-        assert (f"| `{row['class']}` | yes | {float(row['share']):.1%} |" in card) == (row in present)
+        assert (f"| `{row['class']}` | present | {float(row['proportion']):.1%} |" in card) == (row in present)
     assert f"{len(rows) - len(present)} of 4 classes are absent" in card
 
 
@@ -82,8 +82,8 @@ def test_verdict_and_intervals_where_a_run_has_them(tmp_path):
     reasons = ["Target entropy fell from 1.2 to 0.3.", "The class <b>ant</b> | *took* it."]
     change(
         run,
-        {"word": "no evidence", "served": "source-only", "reasons": reasons, "figures": {}},
-        present=["yes", "unsure", "no", "no"],
+        {"outcome": "no evidence", "model_used": "source-only", "reasons": reasons, "figures": {}},
+        present=["present", "uncertain", "absent", "absent"],
         share=["0.5", "0.25", "0.2", "0.05"],
         low=["0.4", "0.1", "0", "0"],
         high=["0.6", "0.375", "0.3", "0.1"],
@@ -92,7 +92,7 @@ def test_verdict_and_intervals_where_a_run_has_them(tmp_path):
     card = (tmp_path / "m.md").read_text(encoding="utf-8")
     assert "**Verdict: no evidence.** Served: source-only." in card
     assert "low and high its interval" in card and "| class | present | share | low | high |" in card
-    assert "| `ant` | yes | 50.0% | 40.0% | 60.0% |\n| `bee` | unsure | 25.0% | 10.0% | 37.5% |" in card
+    assert "| `ant` | present | 50.0% | 40.0% | 60.0% |\n| `bee` | uncertain | 25.0% | 10.0% | 37.5% |" in card
     shown = html(card)
     assert "<li>Target entropy fell from 1.2 to 0.3.</li>" in shown
     assert "<li>The class &lt;b&gt;ant&lt;/b&gt; | *took* it.</li>" in shown
@@ -102,12 +102,12 @@ def test_a_verdict_of_another_form_does_no_harm():
     for odd in (None, "helped", 3, []):
         assert _verdict(odd) == "Whether adapting helped was not judged: this run has no verdict."
     assert _verdict({}) == "**Verdict: unknown.**"
-    assert _verdict({"word": "harmed", "reasons": "none"}) == "**Verdict: harmed.**"
+    assert _verdict({"outcome": "harmed", "reasons": "none"}) == "**Verdict: harmed.**"
 
 
 def test_names_are_shown_and_do_nothing(tmp_path):
     run = feature_run(tmp_path, names=NASTY)
-    change(run, present=["yes"] * 4)
+    change(run, present=["present"] * 4)
     export(run, tmp_path / "m.onnx")
     shown = html((tmp_path / "m.md").read_text(encoding="utf-8"))
     assert "<script" not in shown and "<em>bold" not in shown and 'javascript:y"' not in shown

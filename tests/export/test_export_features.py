@@ -118,7 +118,7 @@ def test_arrays_that_are_no_vectors(tmp_path):
 
 
 def test_only_present_and_unsure_classes_are_kept(done, run):
-    set_present(run, ant="yes", bee="no", cat="unsure", dog="no")
+    set_present(run, ant="present", bee="absent", cat="uncertain", dog="absent")
     out = run.parent / "few.onnx"
     assert export(run, out, present_only=True)["classes"] == classes(out) == ["ant", "cat"]
     few = session(out).run(["probabilities"], {"features": XT})[0]
@@ -128,7 +128,7 @@ def test_only_present_and_unsure_classes_are_kept(done, run):
 
 
 def test_no_present_class_is_a_sentence(run):
-    set_present(run, **dict.fromkeys(NAMES.tolist(), "no"))
+    set_present(run, **dict.fromkeys(NAMES.tolist(), "absent"))
     with pytest.raises(UserError, match=r"calls no class present: leave --present-only out"):
         export(run, run.parent / "m.onnx", present_only=True)
 

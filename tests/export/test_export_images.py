@@ -67,7 +67,13 @@ def run(toys, **fields):
     """A run in a folder of its own."""
     out = toys / "-".join(["run", fields["train"], fields.get("method", "ba3us")])
     paths = {"source": toys / "s", "target": toys / "t", "weights": toys / "w.safetensors"}
-    common = {"method": "ba3us", "backbone": "test_resnet", "size": SIZE, "threads": 1, "options": SMALL}
+    common = {
+        "method": "ba3us",
+        "backbone": "test_resnet",
+        "size": SIZE,
+        "n_threads": 1,
+        "method_params": SMALL,
+    }
     adapt(Spec(**{**{name: str(path) for name, path in paths.items()}, **common, **fields}), out)
     return out
 
@@ -108,7 +114,7 @@ def test_the_file_answers_as_predict_does(toys, done):
     [
         ("dann", {"train": "layer4", "views": 1}),
         ("cdan+transnorm", {"train": "all"}),
-        ("sspda", {"train": "tail", "options": {"steps": 4, "batch_size": 4, "permutations": 3}}),
+        ("sspda", {"train": "tail", "method_params": {"steps": 4, "batch_size": 4, "permutations": 3}}),
     ],
 )
 def test_the_file_answers_as_predict_does_whatever_is_trained(toys, method, fields):
@@ -195,7 +201,7 @@ def test_real_photos_from_end_to_end(photos, tmp_path):
                 (tmp_path / domain / name / path.name).symlink_to(path)
     source, target = str(tmp_path / "amazon"), str(tmp_path / "webcam")
     options = {"steps": 3, "batch_size": 6, "bottleneck": 16, "discriminator_hidden": 16}
-    named = {"method": "ba3us", "options": options, "train": "head", "threads": 1}
+    named = {"method": "ba3us", "method_params": options, "train": "head", "n_threads": 1}
     adapt(Spec(source=source, target=target, **named), tmp_path / "run")
     assert export(tmp_path / "run", tmp_path / "m.onnx")["largest_difference"] < 1e-4
     predict(tmp_path / "run", target, tmp_path / "ours.csv")

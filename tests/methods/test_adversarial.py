@@ -17,7 +17,7 @@ from ba3us.methods.base import DomainOutputs, Outputs, Phase, Step
 from ba3us.methods.etn import leaky_cross_entropy, leaky_log_softmax, leaky_scores
 from ba3us.methods.shared import sample_weights, target_mass
 from ba3us.nn import TransNorm1d
-from ba3us.training import Execution, Hook
+from ba3us.training import Callback, Execution
 from toys import CLASSES, WIDTH, blobs, build, trainer
 
 B = 6
@@ -48,7 +48,7 @@ def test_class_weights_sum_over_the_views():
     assert torch.allclose(target_mass(plain), z[0].softmax(-1).mean(0))
 
 
-class Refreshes(Hook):
+class Refreshes(Callback):
     def __init__(self):
         self.steps = []
 
@@ -62,7 +62,7 @@ def test_weights_are_refreshed_one_update_early_from_the_targets_views(name):
     x = target.batch(slice(None))
     views = torch.stack([torch.zeros_like(x)] * 2)  # two views that say nothing: uniform weights
     watch = Refreshes()
-    result = trainer(name, hooks=(watch,), steps=10, refresh_every=4).fit(source, Target(x, views=views))
+    result = trainer(name, callbacks=(watch,), steps=10, refresh_every=4).fit(source, Target(x, views=views))
     assert watch.steps == [3, 7, 10]
     network = result.use("last").module.network
     with torch.no_grad():
@@ -170,7 +170,7 @@ def test_leaky_cross_entropy_is_finite_and_right_at_saturation(scale):
 # --- two encoders -----------------------------------------------------------------------------------------
 
 
-class Encoders(Hook):
+class Encoders(Callback):
     """Copies of both encoders at the start of the second stage."""
 
     def on_step(self, trainer, step):
@@ -184,9 +184,9 @@ def test_the_sources_encoder_and_the_classifier_stay_as_the_source_stage_left_th
     torch.manual_seed(0)
     backbone = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH))
     watch = Encoders()
-    run = Execution(threads=1, log_every=1)
+    run = Execution(n_threads=1, log_every=1)
     source, target, _ = blobs()
-    result = trainer(name, run=run, hooks=(watch,), backbone=backbone).fit(source, target).use("last")
+    result = trainer(name, run=run, callbacks=(watch,), backbone=backbone).fit(source, target).use("last")
     method, network = result.module.method, result.module.network
     for key, value in method.source_encoder.state_dict().items():  # its batch norm too
         assert torch.equal(value, watch.source[key])

@@ -162,17 +162,17 @@ def test_lambda_reverses_the_features_gradient_and_leaves_the_discriminators():
 
 
 def test_lambdas_the_discriminator_runs_one_step_ahead_when_released():
-    released = made().figures(STEP)
+    released = made().log_scalars(STEP)
     assert released["lambda"] == pytest.approx(2 / (1 + math.exp(-4)) - 1)
     assert released["lambda_entropy"] == pytest.approx(2 / (1 + math.exp(-3)) - 1)
-    paper = made(form="paper").figures(STEP)
+    paper = made(form="paper").log_scalars(STEP)
     assert paper["lambda"] == paper["lambda_entropy"] == released["lambda_entropy"]
 
 
 def test_each_lambda_reaches_its_own_reversal():
     """The terms of a step use the two λ of its figures: D's for features, the other for the logits."""
     outputs, method = step_outputs(), made()
-    d_lambda, h_lambda = (method.figures(STEP)[k] for k in ("lambda", "lambda_entropy"))
+    d_lambda, h_lambda = (method.log_scalars(STEP)[k] for k in ("lambda", "lambda_entropy"))
     leaves = [outputs.target.features, outputs.target.logits]
     got = torch.autograd.grad(method.losses(outputs, STEP)["alignment"], leaves)
     expected = torch.autograd.grad(method.alignment(outputs, method.class_weights, 1.0, 1.0), leaves)
@@ -213,7 +213,7 @@ def test_all_zero_class_weights_give_finite_terms_and_gradients(name, form):
     if method.options.weight_source:
         assert terms["classification"].item() == 0
         assert terms.get("uncertainty", torch.zeros(())).item() == 0
-    assert math.isfinite(method.figures(STEP)["effective_classes"])
+    assert math.isfinite(method.log_scalars(STEP)["effective_classes"])
 
 
 @pytest.mark.parametrize("size", [40.0, 1e4])
@@ -272,4 +272,4 @@ def test_borrowed_count_follows_the_released_intervals():
 
 
 def test_effective_classes_of_a_fresh_method_are_all():
-    assert build()[1].figures(STEP)["effective_classes"] == pytest.approx(CLASSES)
+    assert build()[1].log_scalars(STEP)["effective_classes"] == pytest.approx(CLASSES)

@@ -15,7 +15,7 @@ from ba3us import methods
 from ba3us.data import Source, Target
 from ba3us.methods.registry import TASKS
 from ba3us.nn import Network
-from ba3us.training import Execution, Hook, Result, Trainer
+from ba3us.training import Callback, Execution, Result, Trainer
 from toys import CLASSES, WIDTH, assert_same_run, blobs, options_for, same_state
 
 NAMES = [entry.name for entry in methods.entries()]
@@ -55,7 +55,9 @@ def domains(name: str, n_target: int = 18, present: int = 2, dtype: Any = np.flo
     return Source(x, made.labels.numpy(), num_classes=CLASSES), Poisoned(xt)
 
 
-def trainer(name: str, run: Execution | None = None, hooks: tuple[Hook, ...] = (), **options: Any) -> Trainer:
+def trainer(
+    name: str, run: Execution | None = None, callbacks: tuple[Callback, ...] = (), **options: Any
+) -> Trainer:
     """The same small network and method at every call."""
     entry = methods.get(name)
     config = entry.options(**options_for(name, **options))
@@ -64,16 +66,16 @@ def trainer(name: str, run: Execution | None = None, hooks: tuple[Hook, ...] = (
         backbone = TinyNet() if on_images(name) else nn.Identity()
         network = Network(backbone, WIDTH, CLASSES, entry.method.head(config))
         method = entry.create(network, config)
-    return Trainer(network, method, run or Execution(threads=1, log_every=1), hooks=hooks)
+    return Trainer(network, method, run or Execution(n_threads=1, log_every=1), callbacks=callbacks)
 
 
 @functools.cache
-def plain_run(name: str) -> Result:
+def source_only_run(name: str) -> Result:
     """One run that several tests look at and none changes."""
     return trainer(name).fit(*domains(name))
 
 
-class Interrupt(Hook):
+class Interrupt(Callback):
     """Pulls the plug after some updates."""
 
     def __init__(self, updates: int) -> None:
@@ -85,7 +87,7 @@ class Interrupt(Hook):
             raise KeyboardInterrupt
 
 
-class Gradients(Hook):
+class Gradients(Callback):
     """The largest gradient that each trained parameter ever got; None if it never got any."""
 
     def __init__(self) -> None:
@@ -106,7 +108,7 @@ class Gradients(Hook):
 
 @every_method
 def test_predicts_every_row(name):
-    result, (_, target) = plain_run(name), domains(name)
+    result, (_, target) = source_only_run(name), domains(name)
     outputs = result.predict(target)
     assert outputs.logits.shape == (len(target), CLASSES)
     assert outputs.logits.isfinite().all() and outputs.features.isfinite().all()
@@ -155,7 +157,7 @@ def test_a_class_without_samples_and_one_with_a_single_sample(name):
 
 @every_method
 def test_repeats_bit_for_bit(name):
-    assert_same_run(trainer(name).fit(*domains(name)), plain_run(name))
+    assert_same_run(trainer(name).fit(*domains(name)), source_only_run(name))
 
 
 @every_method
@@ -167,23 +169,23 @@ def test_asks_for_the_features_that_it_looks_at(name):
 
 @every_method
 def test_another_seed_is_another_run(name):
-    other = trainer(name, Execution(threads=1, log_every=1, seed=1)).fit(*domains(name))
-    assert not same_state(other.states["last"], plain_run(name).states["last"])
+    other = trainer(name, Execution(n_threads=1, log_every=1, seed=1)).fit(*domains(name))
+    assert not same_state(other.states["last"], source_only_run(name).states["last"])
 
 
 @every_method
 @pytest.mark.parametrize("updates", [2, 6])
 def test_resumes_bit_for_bit(name, updates, tmp_path):
-    run = Execution(threads=1, log_every=1, checkpoint=tmp_path / "run.pt", checkpoint_every=1)
+    run = Execution(n_threads=1, log_every=1, checkpoint=tmp_path / "run.pt", checkpoint_every=1)
     with pytest.raises(KeyboardInterrupt):
         trainer(name, run, (Interrupt(updates),)).fit(*domains(name))
     resumed = trainer(name).resume(tmp_path / "run.pt").fit(*domains(name))
-    assert_same_run(resumed, plain_run(name))
+    assert_same_run(resumed, source_only_run(name))
 
 
 @every_method
 def test_state_round_trip(name):
-    result, (_, target) = plain_run(name), domains(name)
+    result, (_, target) = source_only_run(name), domains(name)
     fresh = trainer(name)
     fresh.module.load_state_dict(result.module.state_dict())
     fresh.module.eval()
@@ -198,14 +200,14 @@ def test_state_round_trip(name):
 @every_method
 def test_every_trained_parameter_gets_a_gradient(name):
     watch = Gradients()
-    trainer(name, hooks=(watch,)).fit(*domains(name))
+    trainer(name, callbacks=(watch,)).fit(*domains(name))
     assert watch.largest and not [n for n, largest in watch.largest.items() if not largest]
 
 
 @every_method
 def test_finite_at_saturated_logits(name):
     watch = Gradients()
-    built = trainer(name, hooks=(watch,), learning_rate=0.0)
+    built = trainer(name, callbacks=(watch,), learning_rate=0.0)
     with torch.no_grad():
         for key, parameter in built.module.named_parameters():
             if "classifier" in key:
@@ -223,7 +225,7 @@ def test_class_weights_of_zero(name):
             trainer.method.class_weights.zero_()
 
     watch = NoClass()
-    built = trainer(name, hooks=(watch,))
+    built = trainer(name, callbacks=(watch,))
     if not hasattr(built.method, "class_weights"):
         pytest.skip("has no class weights")
     result = built.fit(*domains(name))

@@ -34,7 +34,7 @@ def test_the_example_is_registered_and_trains(example):
     assert example == {"mean-matching"}
     source, target, _ = blobs()
     options = options_for("mean-matching", steps=30, pull=0.5)
-    result = fit("mean-matching", source, target, options=options, config=Execution(threads=1, log_every=1))
+    result = fit("mean-matching", source, target, options=options, config=Execution(n_threads=1, log_every=1))
     assert {"classification", "means"} <= set(result.history.columns)
     assert result.history["means"].iloc[-5:].mean() < result.history["means"].iloc[:5].mean()
     with pytest.raises(UserError, match="Option 'pull' is -1"):

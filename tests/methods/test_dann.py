@@ -40,7 +40,7 @@ def test_lambda_reverses_the_features_gradient():
     plain = F.binary_cross_entropy_with_logits(scores, torch.tensor([1.0] * 5 + [0.0] * 5))
     (expected,) = torch.autograd.grad(plain, out.target.features)
     (got,) = torch.autograd.grad(method.losses(out, step)["alignment"], out.target.features)
-    torch.testing.assert_close(got, -method.figures(step)["lambda"] * expected)
+    torch.testing.assert_close(got, -method.log_scalars(step)["lambda"] * expected)
 
 
 def test_uncertainty_suppression_can_be_added():
@@ -51,8 +51,8 @@ def test_uncertainty_suppression_can_be_added():
 @pytest.mark.parametrize("option", [{"ramp_high": 0.5}, {"ramp_slope": 1.0}, {"ramp_steps": 1000}])
 def test_ramp_options_lower_lambda(option):
     step = Step(5, 10)
-    full = build("dann")[1].figures(step)["lambda"]
-    assert 0 < build("dann", **option)[1].figures(step)["lambda"] < full
+    full = build("dann")[1].log_scalars(step)["lambda"]
+    assert 0 < build("dann", **option)[1].log_scalars(step)["lambda"] < full
 
 
 class Untouchable(torch.nn.Module):

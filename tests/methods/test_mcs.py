@@ -38,7 +38,7 @@ def nearest_source_centroid(xs, ys, xt):
 def test_it_improves_on_the_nearest_source_centroid(seed):
     xs, ys, xt, yt = shifted(seed=seed)
     before = (nearest_source_centroid(xs, ys, xt) == yt).mean()
-    result = fit("mcs", Source(xs, ys), Target(xt), options={"steps": 5}, config=Execution(threads=1))
+    result = fit("mcs", Source(xs, ys), Target(xt), options={"steps": 5}, config=Execution(n_threads=1))
     after = (result.predict(Target(xt)).logits.argmax(dim=1).numpy() == yt).mean()
     assert after > before + 0.03, (before, after)
 
@@ -78,13 +78,13 @@ def test_a_target_of_a_row_or_two_is_classified(rows):
 def test_a_class_without_source_rows_and_classes_without_target_rows():
     source, target, _ = blobs(present=1)
     wider = Source(source.batch(slice(None)).numpy(), source.labels.numpy(), num_classes=CLASSES + 1)
-    result = fit("mcs", wider, target, options={"steps": 3}, config=Execution(threads=1))
+    result = fit("mcs", wider, target, options={"steps": 3}, config=Execution(n_threads=1))
     assert torch.isfinite(result.predict(target).logits).all()
 
 
 def test_what_is_recorded_is_the_solution():
     source, target, _ = blobs()
-    result = fit("mcs", source, target, options={"steps": 3}, config=Execution(threads=1))
+    result = fit("mcs", source, target, options={"steps": 3}, config=Execution(n_threads=1))
     assert [(e.phase, e.step) for e in result.evaluations] == [("warmup", 3), ("solve", 0)]
     predicted = result.predict(target).logits.argmax(dim=1).numpy()
     assert np.array_equal(result.evaluations[-1].predictions, predicted)
@@ -94,6 +94,6 @@ def test_what_is_recorded_is_the_solution():
 @pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed", "64-true"])
 def test_any_precision(precision):
     source, target, labels = blobs()
-    config = Execution(threads=1, precision=precision)
+    config = Execution(n_threads=1, precision=precision)
     result = fit("mcs", source, target, options={"steps": 3}, config=config)
     assert (result.predict(target).logits.argmax(dim=1).numpy() == labels).mean() > 0.7

@@ -38,7 +38,7 @@ def test_a_refresh_lowers_outlier_classes():
     method.refresh(target([[0.5, 0.4, 0.08, 0.02]]))
     assert method.shared.tolist() == [1, 1, 0, 0]
     torch.testing.assert_close(method.class_weights, torch.tensor([1.0, 0.8, 0.016, 0.004]))
-    assert method.figures(Step(0, 10))["shared_classes"] == 2
+    assert method.log_scalars(Step(0, 10))["shared_classes"] == 2
 
 
 def test_classes_that_weigh_the_same_are_all_shared():

@@ -100,7 +100,7 @@ def test_a_method_without_published_settings_says_so():
 def kept(name, classifier, **options):
     options = {"keep_classifier": True, "batch_size": 6, **options}
     source, target, labels = blobs()
-    run = Execution(threads=1, log_every=1)
+    run = Execution(n_threads=1, log_every=1)
     return fit(name, source, target, options=options, classifier=classifier, config=run), target, labels
 
 

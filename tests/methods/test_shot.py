@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from ba3us import methods
 from ba3us.methods.base import DomainOutputs, Outputs
 from ba3us.methods.shot import pseudo_labels
-from ba3us.training import Execution, Hook
+from ba3us.training import Callback, Execution
 from toys import CLASSES, WIDTH, assert_same_run, blobs, build, same_state, trainer
 
 
@@ -55,7 +55,7 @@ def test_centres_correct_a_wrong_prediction():
     assert torch.equal(pseudo_labels(features, logits, smallest_class=10), labels)
 
 
-class Watch(Hook):
+class TrainingMonitor(Callback):
     """Keeps the classifier as adapting found it, and whether it was frozen at every update."""
 
     def __init__(self):
@@ -71,8 +71,8 @@ class Watch(Hook):
 
 def test_the_classifier_is_frozen_and_no_source_row_is_drawn_while_adapting():
     source, target, _ = blobs()
-    watch = Watch()
-    fitted = trainer("shot", hooks=(watch,), source_steps=4, smallest_class=2)
+    watch = TrainingMonitor()
+    fitted = trainer("shot", callbacks=(watch,), source_steps=4, smallest_class=2)
     result = fitted.fit(source, target)
     assert watch.frozen == [True] * 4
     result.use("last")
@@ -103,18 +103,18 @@ def test_the_classifiers_weights_are_split_into_length_and_direction():
 def test_pseudo_labels_survive_a_resume(tmp_path):
     source, target, _ = blobs()
     options = {"source_steps": 2, "refresh_every": 4}
-    whole = trainer("shot", run=Execution(threads=1, log_every=1), **options).fit(source, target)
+    whole = trainer("shot", run=Execution(n_threads=1, log_every=1), **options).fit(source, target)
 
-    class Stop(Hook):
+    class Stop(Callback):
         def on_step(self, trainer, step):
             if step.phase == "adapt" and step.number == 2:
                 raise KeyboardInterrupt
 
     path = tmp_path / "state.pt"
-    run = Execution(threads=1, log_every=1, checkpoint=path, checkpoint_every=2)
+    run = Execution(n_threads=1, log_every=1, checkpoint=path, checkpoint_every=2)
     with pytest.raises(KeyboardInterrupt):
-        trainer("shot", run=run, hooks=(Stop(),), **options).fit(source, target)
-    resumed = trainer("shot", run=Execution(threads=1, log_every=1), **options).resume(path)
+        trainer("shot", run=run, callbacks=(Stop(),), **options).fit(source, target)
+    resumed = trainer("shot", run=Execution(n_threads=1, log_every=1), **options).resume(path)
     assert len(resumed.method.labels) == len(target)
     assert_same_run(resumed.fit(source, target), whole)
 

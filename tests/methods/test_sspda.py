@@ -76,7 +76,7 @@ def test_it_learns_from_small_images():
         options={"steps": 40, "batch_size": 8, "permutations": 3},
         backbone=backbone,
         backbone_dim=4 * 144,
-        config=Execution(threads=1, log_every=1),
+        config=Execution(n_threads=1, log_every=1),
     )
     assert (result.predict(target).logits.argmax(dim=1).numpy() == labels).mean() > 0.9
     jigsaw = result.history["jigsaw"]

@@ -37,9 +37,9 @@ def test_weights_are_mixed_with_uniform_ones_in_proportion_to_progress(progress)
 def test_published_settings_and_printed_formulas_believe_at_once():
     step = Step(1, 100)
     for options in ({"trust": "full"}, {"form": "paper"}):
-        torch.testing.assert_close(cautious(**options)._believed(step), M)
+        torch.testing.assert_close(cautious(**options).effective_class_weights(step), M)
     assert methods.get("ba3us").options(protocol="office-home").trust == "full"
-    assert cautious()._believed(step)[3] > 0.2
+    assert cautious().effective_class_weights(step)[3] > 0.2
 
 
 def test_unknown_trust_is_a_sentence():

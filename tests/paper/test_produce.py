@@ -46,7 +46,7 @@ def order(data, tmp_path, monkeypatch) -> Order:
     monkeypatch.setattr(study, "run_local", run)
     seen = {"backbone": "test_resnet", "weights": str(data / "w.safetensors"), "size": 32, "device": "cpu"}
     named = {"out": tmp_path / "out", "database": tmp_path / "p.sqlite", "root": data}
-    return Order(**named, seeds=1, options=FAST, images=seen, anyway=True)
+    return Order(**named, seeds=1, options=FAST, images=seen, skip_count_check=True)
 
 
 def changed(order: Order, **fields: object) -> Order:
@@ -133,7 +133,7 @@ def test_a_picture_without_one_of_its_runs_is_refused(order):
 
 def test_numbers_of_classes_that_a_protocol_has_not_are_left_out(order, tmp_path):
     there = {"protocol": "digits", "tasks": "D->M", "root": tmp_path, "images": {}, "methods": "BA3US"}
-    produce("figure3", changed(order, **there, anyway=False))
+    produce("figure3", changed(order, **there, skip_count_check=False))
     assert sorted(pd.read_csv(order.out / "figure3a.csv")["classes"].unique()) == [1, 2, 3, 4, 5, 7, 10]
 
 

@@ -26,14 +26,19 @@ def nasty_page(folder) -> Path:
     run = folder / "full"
     os.rename(make_run(folder, "full.made"), run)
     presence = (run / "presence.csv").read_text(encoding="utf-8")
-    (run / "presence.csv").write_text(presence.replace(",yes", ",unsure", 1), encoding="utf-8")
+    (run / "presence.csv").write_text(presence.replace(",present", ",uncertain", 1), encoding="utf-8")
     (run / "leaderboard.csv").write_text(
-        'run,score,chosen\n"<i>a</i>",0.123456789,no\nb,1,yes\n', encoding="utf-8"
+        'run,score,chosen\n"<i>a</i>",0.123456789,no\nb,1,present\n', encoding="utf-8"
     )
     reasons = ["One <em>reason</em>.", "Another."]
     tell(
         run,
-        verdict={"word": "helped", "served": "adapted", "reasons": reasons, "figures": {"gain_points": 3.25}},
+        verdict={
+            "outcome": "helped",
+            "model_used": "adapted",
+            "reasons": reasons,
+            "figures": {"gain_points": 3.25},
+        },
     )
     return write_run_page(run, labels=folder / "t.npz", out=folder / "full.html")
 

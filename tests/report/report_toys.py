@@ -38,13 +38,13 @@ def write_data(folder: Path, names: list[str] = NASTY) -> None:
 
 def make_run(folder: Path, out: str = "run", method: str = "ba3us", **options: Any) -> Path:
     """A run on the data of `folder`."""
-    known = FAST["options"] if method == "ba3us" else {"bottleneck": 8}
+    known = FAST["method_params"] if method == "ba3us" else {"bottleneck": 8}
     spec = Spec(
         source=str(folder / "s.npz"),
         target=str(folder / "t.npz"),
         method=method,
-        options={"steps": 20, **known, **options},
-        threads=1,
+        method_params={"steps": 20, **known, **options},
+        n_threads=1,
     )
     adapt(spec, folder / out)
     return folder / out

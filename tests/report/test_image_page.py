@@ -47,12 +47,12 @@ def folder(tmp_path_factory):
         source=str(folder / "s"),
         target=str(folder / "t"),
         method="ba3us",
-        options=OPTIONS,
+        method_params=OPTIONS,
         backbone="test_resnet",
         weights=str(folder / "w.safetensors"),
         size=32,
         train="head",
-        threads=1,
+        n_threads=1,
     )
     adapt(spec, folder / "run")
     return folder

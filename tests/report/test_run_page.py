@@ -123,7 +123,15 @@ def test_without_a_verdict_it_says_that_nothing_was_compared(folder):
     ],
 )
 def test_a_verdict_is_in_words_first(run, word, tone, words):
-    tell(run, verdict={"word": word, "served": "source-only", "reasons": ["Because."], "figures": {"a_b": 0.5}})
+    tell(
+        run,
+        verdict={
+            "outcome": word,
+            "model_used": "source-only",
+            "reasons": ["Because."],
+            "figures": {"a_b": 0.5},
+        },
+    )
     page = page_of(run)
     (attributes, text), *others = page.all("div", "verdict")
     assert not others and tone in attributes["class"].split() and words in text
@@ -132,22 +140,24 @@ def test_a_verdict_is_in_words_first(run, word, tone, words):
 
 
 def test_a_verdict_of_another_form_is_none(run):
-    tell(run, verdict={"word": "splendid"})
+    tell(run, verdict={"outcome": "splendid"})
     assert "not known" in page_of(run).texts("p", "answer")[0]
 
 
 def test_shares_are_those_of_the_file_with_their_intervals(run):
-    table = pd.read_csv(run / "presence.csv").sort_values("share", ascending=False)
-    table.assign(low=table["share"] / 2, high=table["share"] + 0.1).to_csv(run / "presence.csv", index=False)
+    table = pd.read_csv(run / "presence.csv").sort_values("proportion", ascending=False)
+    table.assign(low=table["proportion"] / 2, high=table["proportion"] + 0.1).to_csv(
+        run / "presence.csv", index=False
+    )
     page = page_of(run)
     head, *rows = page.table("Classes by their share of the target")
-    assert head == ["class", "in the target?", "", "share", "interval", "mean probability"]
-    for row, share in zip(rows, table["share"]):
+    assert head == ["class", "in the target?", "", "proportion", "interval", "mean probability"]
+    for row, share in zip(rows, table["proportion"]):
         assert row[3] == f"{100 * share:.1f} %"
         assert row[4] == f"{100 * share / 2:.1f} % … {100 * share + 10:.1f} %"
     assert len(page.all("line", "interval")) == 3 * len(rows)
     assert [row[1] for row in rows] == [
-        "✓ present" if word == "yes" else "– absent" for word in table["present"]
+        "✓ present" if word == "present" else "– absent" for word in table["present"]
     ]
 
 
@@ -182,8 +192,8 @@ def test_an_automatic_run_shows_what_it_compared_and_not_a_course_of_it(folder, 
         source=str(folder / "s.npz"),
         target=str(folder / "t.npz"),
         method="auto",
-        options={"steps": 60},
-        threads=1,
+        method_params={"steps": 60},
+        n_threads=1,
     )
     adapt(spec, tmp_path / "auto")
     page, run = page_of(tmp_path / "auto", labels=folder / "t.npz"), Run.load(tmp_path / "auto")

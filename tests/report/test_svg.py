@@ -7,7 +7,7 @@ import math
 import pytest
 from markupsafe import Markup
 
-from ba3us.report.charts import Course, Curve, Scale, curves, element, scale, short
+from ba3us.report.charts import Curve, CurveAxes, Scale, curves, element, scale, short
 
 
 def test_an_element_escapes_what_it_is_given_but_not_other_elements():
@@ -53,7 +53,7 @@ def test_long_words_are_cut():
 
 def test_gaps_in_a_curve_are_left_out():
     chart = curves(
-        "t", "s", [Curve("a", [0, 1, 2], [0.5, math.nan, 0.7]), Curve("b", [0], [math.nan])], Course(0, 2)
+        "t", "s", [Curve("a", [0, 1, 2], [0.5, math.nan, 0.7]), Curve("b", [0], [math.nan])], CurveAxes(0, 2)
     )
     assert [spot.text for spot in chart.spots] == ["a\n0.5 after 0 updates", "a\n0.7 after 2 updates"]
     assert "nan" not in chart.drawing

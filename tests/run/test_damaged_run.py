@@ -17,7 +17,7 @@ X, Y, XT, _ = clouds()
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "run"
-    PartialAdapter(steps=2, threads=1).fit(X, Y, XT).run_.save(path)
+    PartialAdapter(steps=2, n_threads=1).fit(X, Y, XT).run_.save(path)
     return path
 
 

@@ -31,7 +31,11 @@ def data(tmp_path):
 
 def adapt(data, **more):
     spec = Spec(
-        source=str(data / "s.npz"), target=str(data / "t.npz"), method="source-only", options=SMALL, threads=1
+        source=str(data / "s.npz"),
+        target=str(data / "t.npz"),
+        method="source-only",
+        method_params=SMALL,
+        n_threads=1,
     )
     return engine.adapt(spec, data / "run", **more)
 

@@ -18,7 +18,7 @@ from ba3us.cli import app
 from ba3us.errors import UserError
 from ba3us.run.build import Model
 from ba3us.run.spec import Spec, is_images
-from ba3us.training import Hook
+from ba3us.training import Callback
 from image_toys import COLOURS
 
 Image = pytest.importorskip("PIL.Image", reason="needs the vision extra")
@@ -66,10 +66,10 @@ def run(
     out="run",
     source="s",
     target="t",
-    options=None,
+    method_params=None,
     overwrite=False,
     resume=False,
-    hooks=(),
+    callbacks=(),
     **fields,
 ):
     fields = {
@@ -78,16 +78,16 @@ def run(
         "weights": str(weights),
         "size": 32,
         "train": "tail",
-        "threads": 1,
+        "n_threads": 1,
     } | fields
     fields |= {"views": 2} if "views" not in fields and fields["train"] not in ("all", "head", None) else {}
     spec = Spec(
         source=str(photos / source),
         target=str(photos / target),
-        options={"steps": 4} | (SMALL if options is None else options),
+        method_params={"steps": 4} | (SMALL if method_params is None else method_params),
         **fields,
     )
-    return adapt(spec, photos / out, overwrite=overwrite, resume=resume, hooks=hooks)
+    return adapt(spec, photos / out, overwrite=overwrite, resume=resume, callbacks=callbacks)
 
 
 def table(path):
@@ -131,7 +131,7 @@ def test_the_model_file_holds_everything(photos, weights):
 @pytest.mark.parametrize("method", ["sspda", "pada", "cdan+transnorm"])
 def test_other_methods(photos, weights, method):
     options = {"batch_size": 4, "permutations": 3} if method == "sspda" else {"batch_size": 4, "bottleneck": 5}
-    done = run(photos, weights, method=method, options=options, ten_crop=True)
+    done = run(photos, weights, method=method, method_params=options, ten_crop=True)
     assert done.spec.method == method
     assert predict(photos / "run", photos / "t", photos / "out.csv")["rows"] == 5
 
@@ -183,7 +183,7 @@ def test_the_same_run_twice(photos, weights):
     assert (photos / "a" / "model.safetensors").read_bytes() != a
 
 
-class Stop(Hook):
+class Stop(Callback):
     """Breaks off after an update."""
 
     def on_step(self, trainer, step):
@@ -195,7 +195,7 @@ class Stop(Hook):
 def test_interrupted_and_resumed(photos, weights, train):
     run(photos, weights, out="whole", train=train)
     with pytest.raises(KeyboardInterrupt):
-        run(photos, weights, out="cut", train=train, hooks=[Stop()])
+        run(photos, weights, out="cut", train=train, callbacks=[Stop()])
     assert [p.name for p in (photos / "cut").iterdir()] == ["checkpoints"]
     done = run(photos, weights, out="cut", train=train, resume=True)
     assert done.about["resumed"] and sorted(p.name for p in (photos / "cut").iterdir()) == FILES
@@ -205,7 +205,7 @@ def test_interrupted_and_resumed(photos, weights, train):
 
 def test_only_the_very_same_images_and_weights_are_resumed(photos, weights):
     with pytest.raises(KeyboardInterrupt):
-        run(photos, weights, hooks=[Stop()])
+        run(photos, weights, callbacks=[Stop()])
     state, before = load_file(weights), weights.read_bytes()
 
     def refused(**fields):
@@ -231,7 +231,7 @@ def test_other_labels_in_the_same_list_are_another_run(photos, weights):
     fields = {"source": "s.txt", "root": str(photos), "classes": str(photos / "names.txt"), "train": "head"}
     (photos / "s.txt").write_text("\n".join(lines))
     with pytest.raises(KeyboardInterrupt):
-        run(photos, weights, **fields, hooks=[Stop()])
+        run(photos, weights, **fields, callbacks=[Stop()])
     (photos / "s.txt").write_text("\n".join([*lines[:-1], "s/red/3.png 0"]))
     with pytest.raises(UserError, match="of another run"):
         run(photos, weights, **fields, resume=True)
@@ -258,8 +258,8 @@ def test_the_default_on_a_cpu_is_the_head_on_vectors_that_embed_makes(photos, we
         source=str(photos / "s.npz"),
         target=str(photos / "t.npz"),
         method="ba3us",
-        options={"steps": 4} | SMALL,
-        threads=1,
+        method_params={"steps": 4} | SMALL,
+        n_threads=1,
     )
     features = adapt(spec, photos / "features")
     assert torch.equal(

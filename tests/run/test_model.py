@@ -25,7 +25,7 @@ ON_FEATURES = [e.name for e in methods.entries() if "pixels" not in e.info.needs
 def trained(name: str = "ba3us") -> tuple[Model, Target]:
     source, target, _ = blobs()
     options = options_for(name)
-    result = fit(name, source, target, options=options, config=Execution(threads=1))
+    result = fit(name, source, target, options=options, config=Execution(n_threads=1))
     config = methods.get(name).options(**options)
     blueprint = Blueprint.of(name, config, [*"abcd"], Arrays([WIDTH]))
     assert len(blueprint.classes) == CLASSES
@@ -66,7 +66,7 @@ def test_later_defaults_do_not_change_a_blueprint():
     for samples in (Arrays([3]), Images("resnet50", "0f", "tail", 224, [0.1] * 3, [0.2] * 3)):
         blueprint = Blueprint.of("ba3us", config, ["a", 1], samples)
         assert set(blueprint.options) == {f.name for f in dataclasses.fields(config)}
-        assert Blueprint.unpacked(json.loads(json.dumps(blueprint.packed()))) == blueprint
+        assert Blueprint.from_dict(json.loads(json.dumps(blueprint.to_dict()))) == blueprint
 
 
 def test_a_saved_model_has_the_permissions_of_any_new_file(tmp_path):

@@ -30,7 +30,7 @@ def data(tmp_path):
     np.save(tmp_path / "t.npy", XT)
     options = {"steps": 4, **FAST["options"]}
     paths = {"source": str(tmp_path / "s.npz"), "target": str(tmp_path / "t.npz")}
-    spec = Spec(**paths, method="ba3us", options=options, threads=1)
+    spec = Spec(**paths, method="ba3us", method_params=options, n_threads=1)
     adapt(spec, tmp_path / "run")
     return tmp_path
 

@@ -20,21 +20,21 @@ from ba3us.run.build import Model
 from ba3us.run.opening import Arrays, OpenedArrays
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec
-from ba3us.training import Hook
+from ba3us.training import Callback
 
 X, Y, XT, YT = clouds()
-SMALL = {"steps": FAST["steps"], **FAST["options"]}
+SMALL = {"steps": FAST["steps"], **FAST["method_params"]}
 FILES = [
     "calibration.json", "evaluations.npz", "history.csv", "model.safetensors", "predictions.csv",
     "presence.csv", "spec.yaml",
 ]  # fmt: skip
 
 
-def run(source, target, out, *, overwrite=False, resume=False, hooks=(), **fields):
+def run(source, target, out, *, overwrite=False, resume=False, callbacks=(), **fields):
     """Adapt from feature files with small settings."""
-    named = {"method": "ba3us", "options": SMALL, "threads": 1}
+    named = {"method": "ba3us", "method_params": SMALL, "n_threads": 1}
     spec = Spec(**{"source": str(source), "target": str(target), **named, **fields})
-    return adapt(spec, out, overwrite=overwrite, resume=resume, hooks=hooks)
+    return adapt(spec, out, overwrite=overwrite, resume=resume, callbacks=callbacks)
 
 
 @pytest.fixture
@@ -73,10 +73,10 @@ def test_a_run_holds_what_it_should(data):
     model = PartialAdapter("ba3us", random_state=3, **FAST).fit(X, Y, XT)
 
     config = yaml.safe_load((folder / "spec.yaml").read_text())
-    assert config.get("method", "ba3us") == "ba3us" and config["seed"] == 3 and config["threads"] == 1
+    assert config.get("method", "ba3us") == "ba3us" and config["seed"] == 3 and config["n_threads"] == 1
     assert config["source"] == str(data / "s.npz")
     assert config["options"] == vars(methods.get("ba3us").options(**SMALL))
-    assert config["about"]["selected"]["step"] == model.evaluations_[model.selected_].step
+    assert config["about"]["selected"]["step"] == model.evaluations_[model.best_index_].step
 
     lines = table(folder / "predictions.csv")
     assert [line["path"] for line in lines] == [f"t, {i}" for i in YT]
@@ -87,9 +87,9 @@ def test_a_run_holds_what_it_should(data):
     presence = pd.read_csv(folder / "presence.csv")
     assert presence["class"].tolist() == NAMES.tolist()
     shares = [np.mean(model.predict(XT) == name) for name in NAMES]
-    assert np.allclose(presence["share"], shares, atol=1e-6)
-    assert np.allclose(presence["mean_probability"], model.class_weights_, atol=1e-6)
-    assert presence["class"][presence["present"] == "yes"].tolist() == model.classes_present_.tolist()
+    assert np.allclose(presence["proportion"], shares, atol=1e-6)
+    assert np.allclose(presence["mean_probability"], model.class_proportions_, atol=1e-6)
+    assert presence["class"][presence["present"] == "present"].tolist() == model.classes_present_.tolist()
     assert set(pd.read_csv(folder / "history.csv")["step"]) >= {0, 10, 20}
 
     assert json.loads(json.dumps(summary))["classes_present"] == model.classes_present_.tolist()
@@ -163,7 +163,7 @@ def test_a_run_that_could_not_be_written_goes_on_from_its_state(data, monkeypatc
     assert same_files(data / "run", data / "whole")
 
 
-class Stop(Hook):
+class Stop(Callback):
     """Breaks off after an update."""
 
     def __init__(self, after: int, error: BaseException) -> None:
@@ -178,11 +178,17 @@ class Stop(Hook):
 @pytest.mark.parametrize("method", ["ba3us", "shot", "etn"])
 def test_interrupted_and_resumed(data, method):
     files, options = (data / "s.npz", data / "t.npz"), {"steps": 30, "bottleneck": 8}
-    run(*files, data / "whole", method=method, options=options)
+    run(*files, data / "whole", method=method, method_params=options)
     with pytest.raises(KeyboardInterrupt):
-        run(*files, data / "run", method=method, options=options, hooks=[Stop(20, KeyboardInterrupt())])
+        run(
+            *files,
+            data / "run",
+            method=method,
+            method_params=options,
+            callbacks=[Stop(20, KeyboardInterrupt())],
+        )
     assert [p.name for p in (data / "run").iterdir()] == ["checkpoints"]
-    done = run(*files, data / "run", method=method, options=options, resume=True)
+    done = run(*files, data / "run", method=method, method_params=options, resume=True)
     assert done.about["resumed"] and same_files(data / "run", data / "whole")
 
 
@@ -190,13 +196,13 @@ def test_interrupted_and_resumed(data, method):
     "other",
     [
         {"seed": 1},
-        {"options": SMALL | {"beta": 2.0}},
+        {"method_params": SMALL | {"beta": 2.0}},
         {"selection": "last"},
         {"evaluate_every": 4},
         {"source": "other.npz"},
         {"target": "other.npz"},
         {"source": "relabelled.npz"},
-        {"threads": 2},
+        {"n_threads": 2},
     ],
 )
 def test_only_the_very_same_run_is_resumed(data, other):
@@ -206,7 +212,7 @@ def test_only_the_very_same_run_is_resumed(data, other):
     )
     fields = {"source": data / "s.npz", "target": data / "t.npz", "out": data / "run"}
     with pytest.raises(KeyboardInterrupt):
-        run(**fields, hooks=[Stop(14, KeyboardInterrupt())])
+        run(**fields, callbacks=[Stop(14, KeyboardInterrupt())])
     changed = {k: data / v if k in ("source", "target") else v for k, v in other.items()}
     with pytest.raises(UserError, match=r"of another run .*: .*--overwrite"):
         run(**fields | changed, resume=True)
@@ -215,15 +221,15 @@ def test_only_the_very_same_run_is_resumed(data, other):
 
 
 def test_other_threads_of_torch_are_another_run(data, monkeypatch):
-    fields = {"source": data / "s.npz", "target": data / "t.npz", "out": data / "run", "threads": None}
+    fields = {"source": data / "s.npz", "target": data / "t.npz", "out": data / "run", "n_threads": None}
     with pytest.raises(KeyboardInterrupt):
-        run(**fields, hooks=[Stop(14, KeyboardInterrupt())])
+        run(**fields, callbacks=[Stop(14, KeyboardInterrupt())])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
     with pytest.raises(UserError, match="of another run"):
         run(**fields, resume=True)
 
 
-class Look(Hook):
+class Look(Callback):
     """Remembers what training starts from."""
 
     def on_start(self, trainer):
@@ -233,8 +239,8 @@ class Look(Hook):
 
 def test_seed_and_selection_reach_training(data):
     one, other = Look(), Look()
-    run(data / "s.npz", data / "t.npz", data / "one", seed=5, selection="last", hooks=[one])
-    run(data / "s.npz", data / "t.npz", data / "other", seed=6, hooks=[other])
+    run(data / "s.npz", data / "t.npz", data / "one", seed=5, selection="last", callbacks=[one])
+    run(data / "s.npz", data / "t.npz", data / "other", seed=6, callbacks=[other])
     assert (one.seed, one.rule, other.seed, other.rule) == (5, "last", 6, "entropy")
     assert not torch.equal(one.weights, other.weights)
 
@@ -254,7 +260,7 @@ def test_more_looks_at_the_target_change_what_is_kept_not_what_is_learned(data):
 
 def test_a_training_that_fails_in_the_middle_leaves_nothing(data):
     with pytest.raises(UserError, match="stop"):
-        run(data / "s.npz", data / "t.npz", data / "run", hooks=[Stop(14, UserError("stop"))])
+        run(data / "s.npz", data / "t.npz", data / "run", callbacks=[Stop(14, UserError("stop"))])
     assert not (data / "run").exists()
 
 
@@ -262,12 +268,12 @@ def test_model_and_presence_are_those_of_the_selected_evaluation():
     opened = OpenedArrays(Arrays(X.shape[1:]), X, np.searchsorted(NAMES, Y), XT, NAMES.tolist())
     falling = itertools.count(0, -1)
     done, target = train(
-        Spec(method="ba3us", options=SMALL, threads=1, selection=lambda outputs: next(falling)), opened
+        Spec(method="ba3us", method_params=SMALL, n_threads=1, selection=lambda outputs: next(falling)), opened
     )
     predicted = np.concatenate([logits.argmax(1) for _, logits in done.model.outputs(target)])
     assert np.array_equal(predicted, done.best.predictions)
     assert not np.array_equal(predicted, done.evaluations[-1].predictions)
-    assert np.allclose(done.presence["share"], np.bincount(predicted, minlength=4) / len(predicted))
+    assert np.allclose(done.presence["proportion"], np.bincount(predicted, minlength=4) / len(predicted))
 
 
 def test_a_run_repeats_from_its_own_spec(data, monkeypatch):
@@ -287,7 +293,7 @@ def test_a_function_that_selects_is_refused_before_the_work(data, monkeypatch):
 def test_a_loaded_run_is_the_run(data):
     done = run(data / "s.npz", data / "t.npz", data / "run")
     again = Run.load(data / "run")
-    assert again.spec.written() == done.spec.written() and again.selected == done.selected
+    assert again.spec.to_yaml() == done.spec.to_yaml() and again.selected == done.selected
     assert again.summary() == done.summary()
     for one, other in zip(again.evaluations, done.evaluations, strict=True):
         assert (one.phase, one.step, one.candidate, one.scores) == (

@@ -25,35 +25,37 @@ def test_what_is_written_is_read(tmp_path):
         source=str(tmp_path / "s.npz"),
         target=str(tmp_path / "t.npz"),
         method="pada",
-        options={"steps": 7, "tau": 2.0},
+        method_params={"steps": 7, "tau": 2.0},
         protocol="office31",
         task="A->W",
         selection="last",
-        threads=2,
+        n_threads=2,
         precision="bfloat16",
     )
-    (tmp_path / "spec.yaml").write_text(spec.written(seconds=3))
+    (tmp_path / "spec.yaml").write_text(spec.to_yaml(seconds=3))
     assert Spec.read(tmp_path / "spec.yaml") == spec
-    assert yaml.safe_load(spec.written(seconds=3))["about"] == {"seconds": 3}
+    assert yaml.safe_load(spec.to_yaml(seconds=3))["about"] == {"seconds": 3}
 
 
 @given(
     seed=st.integers(0, 2**40),
-    threads=st.none() | st.integers(1, 64),
+    n_threads=st.none() | st.integers(1, 64),
     views=st.none() | st.integers(0, 9),
     cache_gb=st.none() | st.floats(0, 1e6),
-    options=st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=5), max_size=3),
+    method_params=st.dictionaries(
+        st.text(max_size=5), st.none() | st.integers() | st.text(max_size=5), max_size=3
+    ),
 )
 def test_any_values_go_through_yaml(tmp_path_factory, **fields):
     spec = Spec(**fields)
     path = tmp_path_factory.mktemp("spec") / "s.yaml"
-    path.write_text(spec.written(), encoding="utf-8")
+    path.write_text(spec.to_yaml(), encoding="utf-8")
     assert Spec.read(path) == spec
 
 
 def test_a_new_spec_holds_only_what_was_asked_for():
-    assert yaml.safe_load(Spec().written()) == {"format": FORMAT}
-    assert set(yaml.safe_load(Spec(seed=3, method="dann").written())) == {"format", "seed", "method"}
+    assert yaml.safe_load(Spec().to_yaml()) == {"format": FORMAT}
+    assert set(yaml.safe_load(Spec(seed=3, method="dann").to_yaml())) == {"format", "seed", "method"}
 
 
 def test_paths_start_at_the_specs_folder(tmp_path):
@@ -74,10 +76,10 @@ def test_paths_start_at_the_specs_folder(tmp_path):
         ({"seed": 1.5}, "seed is 1.5: it must be a whole number"),
         ({"seed": True}, "seed is True"),
         ({"seed": -1}, "seed is -1: it must be 0 or more"),
-        ({"threads": 0}, "threads is 0: it must be 1 or more"),
+        ({"n_threads": 0}, "threads is 0: it must be 1 or more"),
         ({"source": ["a"]}, r"source is \['a'\]: it must be text"),
-        ({"options": [1]}, r"options is \[1\]: it must be names with values"),
-        ({"options": {1: 2}}, "options is"),
+        ({"method_params": [1]}, r"method_params is \[1\]: it must be names with values"),
+        ({"method_params": {1: 2}}, "method_params is"),
         ({"ten_crop": "yes"}, "ten_crop is 'yes': it must be true or false"),
         ({"precision": "int8"}, "Unknown precision 'int8'"),
         ({"size": 3}, "size is 3: it must be 8 or more"),
@@ -106,14 +108,14 @@ def test_missing_and_binary_files(tmp_path):
 def test_a_function_can_choose_but_not_be_written():
     spec = Spec(selection=lambda outputs: 0.0)
     with pytest.raises(UserError, match="can't be written"):
-        spec.written()
+        spec.to_yaml()
 
 
 def test_settings_of_a_protocol(tmp_path):
-    assert Spec(method="ba3us", protocol="office31").resolved().beta == 5.0  # type: ignore[attr-defined]
-    assert Spec(method="ba3us", protocol="office31", options={"beta": 2}).resolved().beta == 2.0  # type: ignore[attr-defined]
+    assert Spec(method="ba3us", protocol="office31").method_options().beta == 5.0  # type: ignore[attr-defined]
+    assert Spec(method="ba3us", protocol="office31", method_params={"beta": 2}).method_options().beta == 2.0  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="Unknown protocol 'ofice31': did you mean 'office31'"):
-        Spec(method="ba3us", protocol="ofice31").resolved()
+        Spec(method="ba3us", protocol="ofice31").method_options()
 
 
 def test_what_counts_as_images(tmp_path):

@@ -58,7 +58,7 @@ def started(
         return pid
     seen = 0
 
-    def hear(event: str, given: tuple) -> None:
+    def add(event: str, given: tuple) -> None:
         nonlocal seen
         if event in _WRITES or (event == "open" and isinstance(given[2], int) and given[2] & os.O_CREAT):
             seen += 1

@@ -17,7 +17,7 @@ from ba3us.cli.app import app
 from ba3us.data.image_cache import open_images
 from ba3us.data.images import read_class_names, read_images
 from ba3us.run.spec import Spec
-from ba3us.training import Hook
+from ba3us.training import Callback
 
 TRAINED = ("--method", "source-only", "--steps", "2", "--threads", "1")
 SIDE = 8
@@ -51,7 +51,7 @@ def command(*arguments: str) -> None:
         sys.argv = before
 
 
-class Stop(Hook):
+class Stop(Callback):
     """Interrupts a training after its first look at the target."""
 
     def on_step(self, trainer: Any, step: Any) -> None:
@@ -60,11 +60,16 @@ class Stop(Hook):
             raise KeyboardInterrupt
 
 
-def adapter(folder: Path, method: str = "source-only", hooks: tuple[Hook, ...] = ()) -> PartialAdapter:
+def adapter(folder: Path, method: str = "source-only", callbacks: tuple[Callback, ...] = ()) -> PartialAdapter:
     """An estimator that keeps its state in the folder."""
     options = {"refresh_every": 2, "bottleneck": 4, "discriminator_hidden": 8} if method == "ba3us" else {}
     return PartialAdapter(
-        method, steps=6, threads=1, checkpoint=folder / "state.ckpt", hooks=hooks, options=options
+        method,
+        steps=6,
+        n_threads=1,
+        checkpoint=folder / "state.ckpt",
+        callbacks=callbacks,
+        method_params=options,
     )
 
 
@@ -168,7 +173,7 @@ def resumed(folder: Path) -> Any:
 def understood(folder: Path) -> Any:
     """A spec as it is read, with every hyper-parameter."""
     spec = Spec.read(folder / "spec.yaml")
-    return spec.resolved(), spec.of_images
+    return spec.method_options(), spec.of_images
 
 
 def checked(folder: Path) -> None:

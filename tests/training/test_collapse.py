@@ -50,7 +50,7 @@ def test_a_warm_start_is_no_collapse():
 
 def run(xt=XT, **fields):
     opened = OpenedArrays(Arrays(X.shape[1:]), X, CODES, xt, NAMES.tolist())
-    return train(Spec(method="e-dann", options=SMALL, **fields), opened)[0]
+    return train(Spec(method="e-dann", method_params=SMALL, **fields), opened)[0]
 
 
 def test_it_is_said_and_ends_a_run_that_is_asked_to():

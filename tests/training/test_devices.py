@@ -19,7 +19,7 @@ from torch import distributed
 from ba3us.errors import UserError
 from ba3us.training import Execution
 from ba3us.training import distributed as devices
-from ba3us.training.distributed import Team
+from ba3us.training.distributed import ProcessGroup
 from device_jobs import FEATURES, JOBS, LENGTHS, built, together
 
 TRAINED = [*FEATURES, "ba3us with borrowed rows", "ba3us with warm-up"]
@@ -67,7 +67,7 @@ def test_the_comparison_would_notice(both):
         if key != "class_weights"
     ]
     assert min(moved) > 1e-4
-    assert set(result["borrowed"].tolist()) == {3} and Team(0, 2).sizes(3) == [3, 0]
+    assert set(result["borrowed"].tolist()) == {3} and ProcessGroup(0, 2).sizes(3) == [3, 0]
     assert difference(both[0]["ba3us"]["states"], both[0]["ba3us with warm-up"]["states"]) > 1e-4
 
 
@@ -88,7 +88,7 @@ def test_dropout_in_the_network_differs_between_processes_and_steps(both):
     for i, (rank, number) in enumerate([(0, 0), (1, 0), (0, 1), (0, 0)]):
         torch.manual_seed(5)
         at = type("Step", (), {"phase": "adapt", "number": number})
-        with Team(rank, 2).apart(at):
+        with ProcessGroup(rank, 2).apart(at):
             step[i] = torch.rand(3)
         after = torch.rand(3)
         torch.manual_seed(5)
@@ -125,10 +125,10 @@ def test_shared_prediction_gives_every_row_once_and_in_order(both, length):
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 def test_shares_cover_all_rows_and_leave_none_on_its_own(size):
     for count in (0, 1, 2, 3, 7, 36, 37):
-        rows = [np.arange(count)[Team(rank, size).share(count)] for rank in range(size)]
+        rows = [np.arange(count)[ProcessGroup(rank, size).share(count)] for rank in range(size)]
         assert np.array_equal(np.concatenate(rows), np.arange(count))
         sizes = [len(r) for r in rows]
-        assert sizes == Team(0, size).sizes(count)
+        assert sizes == ProcessGroup(0, size).sizes(count)
         assert 1 not in sizes or count == 1
         assert max(sizes) - min(s for s in sizes if s or not count) <= 1
 
@@ -160,7 +160,7 @@ def test_the_launcher_decides(monkeypatch):
     with pytest.raises(UserError, match="started 4 processes on each of 2 nodes, 3 devices on 2 are asked for"):
         devices.layout("cpu", 3, None)
     # a run that does not ask for company is alone
-    assert devices.start(Execution(accelerator="cpu"))[1] == Team()
+    assert devices.start(Execution(accelerator="cpu"))[1] == ProcessGroup()
 
 
 # --- the command line ------------------------------------------------------------------------------------

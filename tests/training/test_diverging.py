@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ba3us.errors import UserError
-from ba3us.training import Execution, Hook, checkpoints
+from ba3us.training import Callback, Execution, checkpoints
 from ba3us.training.monitoring import MOST_TRIES, DivergedError
 from toys import assert_same_run, blobs, trainer
 
@@ -28,7 +28,7 @@ def spoilt(made, at: int, term: str, rate: float = 0.0):
 
 
 def execution(**more) -> Execution:
-    return Execution(threads=1, log_every=5, **more)
+    return Execution(n_threads=1, log_every=5, **more)
 
 
 def test_the_update_and_the_term_are_named_though_rows_are_rare():
@@ -65,7 +65,7 @@ def test_where_nothing_helps_it_ends():
     assert len(made.tries) == MOST_TRIES
 
 
-class Stop(Hook):
+class Stop(Callback):
     """Breaks off after an update, once."""
 
     def __init__(self, after: int) -> None:
@@ -79,8 +79,10 @@ class Stop(Hook):
 
 @pytest.mark.parametrize("after", [2, 5, 7, 8])
 def test_tries_that_are_interrupted_come_to_the_same_end(tmp_path, after):
-    def made(hooks=(), **more):
-        return spoilt(trainer(run=execution(on_nan="retry", **more), hooks=hooks), 5, "alignment", rate=0.3)
+    def made(callbacks=(), **more):
+        return spoilt(
+            trainer(run=execution(on_nan="retry", **more), callbacks=callbacks), 5, "alignment", rate=0.3
+        )
 
     whole = made().fit(SOURCE, TARGET)
     path = tmp_path / "state.ckpt"

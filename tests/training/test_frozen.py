@@ -11,7 +11,7 @@ from ba3us import methods
 from ba3us.data.activations import FrozenSource, FrozenTarget
 from ba3us.nn import Network
 from ba3us.nn.backbones import Backbone, Frozen, cut
-from ba3us.training import Execution, Hook, Trainer
+from ba3us.training import Callback, Execution, Trainer
 from image_toys import image_domains, toy_backbone
 from toys import assert_same_run, options_for, same_state
 
@@ -33,14 +33,16 @@ def parts(train, name="test_resnet"):
     return cut(Backbone(name, module, dim, (0,) * 3, (1,) * 3, 32, None), train), dim
 
 
-def trainer(backbone, dim, run=None, hooks=(), method="ba3us", **options):
+def trainer(backbone, dim, run=None, callbacks=(), method="ba3us", **options):
     entry = methods.get(method)
     config = entry.options(**options_for(method, **{"steps": 4, "refresh_every": 2, "batch_size": 4} | options))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = Network(backbone, dim, 3, entry.method.head(config))
         built = entry.create(network, config)
-    return Trainer(network, built, run or Execution(threads=1, log_every=1, predict_batch=5), hooks=hooks)
+    return Trainer(
+        network, built, run or Execution(n_threads=1, log_every=1, predict_batch=5), callbacks=callbacks
+    )
 
 
 def kept(piece, **options):
@@ -92,16 +94,18 @@ def test_other_methods_on_kept_activations(method):
 
 
 def test_resume_on_kept_activations(tmp_path):
-    run = Execution(threads=1, log_every=1, predict_batch=5, checkpoint=tmp_path / "state", checkpoint_every=1)
+    run = Execution(
+        n_threads=1, log_every=1, predict_batch=5, checkpoint=tmp_path / "state", checkpoint_every=1
+    )
 
-    class Stop(Hook):
+    class Stop(Callback):
         def on_step(self, trainer, step):
             if step.number == 2:
                 raise KeyboardInterrupt
 
-    def run_of(hooks=(), **options):
+    def run_of(callbacks=(), **options):
         piece, dim = parts("tail")
-        return trainer(piece.tail, dim, hooks=hooks, **options), kept(piece)
+        return trainer(piece.tail, dim, callbacks=callbacks, **options), kept(piece)
 
     made, domains = run_of()
     whole = made.fit(*domains)
@@ -129,10 +133,10 @@ def test_a_backbone_frozen_by_its_owner_keeps_its_statistics_and_drops_nothing()
     before = {k: v.clone() for k, v in module.state_dict().items()}
     modes = []
 
-    class Modes(Hook):
+    class Modes(Callback):
         def on_step(self, trainer, step):
             modes.append([part.training for part in backbone])
 
-    trainer(backbone, dim, hooks=[Modes()]).fit(*image_domains(views=2))
+    trainer(backbone, dim, callbacks=[Modes()]).fit(*image_domains(views=2))
     assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
     assert modes and all(mode == [False, True, True] for mode in modes)

@@ -11,7 +11,7 @@ import torch
 from ba3us import methods
 from ba3us.data import Source, Target
 from ba3us.methods.base import Batch, Method
-from ba3us.training import Execution, Hook, Trainer
+from ba3us.training import Callback, Execution, Trainer
 from toys import CLASSES, assert_same_run, blobs, build, fit, options_for, trainer
 
 
@@ -58,7 +58,7 @@ def test_the_poison_bites(read):
 def test_poisoned_target_labels_are_never_read(name, kind, tmp_path):
     source, target, _ = blobs()
     poisoned = PoisonedTarget(target.batch(slice(0, 18))) if kind == "property" else with_poison(target)
-    run = Execution(threads=1, log_every=1, evaluate_every=1, checkpoint=tmp_path / "c.pt")
+    run = Execution(n_threads=1, log_every=1, evaluate_every=1, checkpoint=tmp_path / "c.pt")
     result = trainer(name, run=run, warmup_steps=2).fit(source, poisoned)
     result.predict(poisoned)
     assert_same_run(result, trainer(name, run=run, warmup_steps=2).fit(source, target))
@@ -82,7 +82,7 @@ def test_a_method_is_never_handed_target_labels():
         inner_refresh(target)
 
     method.outputs, method.refresh = outputs, refresh
-    Trainer(network, method, Execution(threads=1)).fit(source, carrier)
+    Trainer(network, method, Execution(n_threads=1)).fit(source, carrier)
     assert len(seen) == 2 * 10 + 2 and all(labels is None for labels in seen)
 
 
@@ -125,9 +125,16 @@ def test_hooks_find_no_target_on_the_trainer():
     carrier = Source(target.batch(slice(0, 18)), labels, num_classes=CLASSES)
     found = []
 
-    class Look(Hook):
+    class Look(Callback):
         def on_step(self, trainer, step):
             found.extend(v for v in vars(trainer).values() if v is carrier or v is carrier.labels)
 
-    fit("ba3us", source, carrier, options=options_for("ba3us"), config=Execution(threads=1), hooks=[Look()])
+    fit(
+        "ba3us",
+        source,
+        carrier,
+        options=options_for("ba3us"),
+        config=Execution(n_threads=1),
+        callbacks=[Look()],
+    )
     assert found == []

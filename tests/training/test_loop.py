@@ -13,13 +13,13 @@ from torch import nn
 from ba3us.data import BatchIndices, Source, Streams, Target
 from ba3us.errors import UserError
 from ba3us.methods.base import Phase
-from ba3us.training import Execution, Hook, Trainer
+from ba3us.training import Callback, Execution, Trainer
 from toys import CLASSES, SMALL, WIDTH, blobs, build, fit, options_for, same_state, trainer
 
-RUN = Execution(threads=1, log_every=1)
+RUN = Execution(n_threads=1, log_every=1)
 
 
-class Watch(Hook):
+class TrainingMonitor(Callback):
     """Counts updates and copies the state at every evaluation."""
 
     def __init__(self):
@@ -46,8 +46,8 @@ class Watch(Hook):
 
 def test_a_phase_makes_exactly_its_updates_and_evaluates_at_every_refresh_and_the_end():
     source, target, _ = blobs()
-    watch = Watch()
-    result = trainer(hooks=(watch,), steps=10, refresh_every=4).fit(source, target)
+    watch = TrainingMonitor()
+    result = trainer(callbacks=(watch,), steps=10, refresh_every=4).fit(source, target)
     assert watch.updates == 10
     assert [e.step for e in result.evaluations] == [4, 8, 10]
     assert watch.refreshed == 3
@@ -56,10 +56,10 @@ def test_a_phase_makes_exactly_its_updates_and_evaluates_at_every_refresh_and_th
 
 def test_evaluations_are_separate_from_refreshes():
     source, target, _ = blobs()
-    rare, often = Watch(), Watch()
-    a = trainer(hooks=(rare,), steps=12, refresh_every=6).fit(source, target)
+    rare, often = TrainingMonitor(), TrainingMonitor()
+    a = trainer(callbacks=(rare,), steps=12, refresh_every=6).fit(source, target)
     run = dataclasses.replace(RUN, evaluate_every=4)
-    b = trainer(hooks=(often,), steps=12, refresh_every=6, run=run).fit(source, target)
+    b = trainer(callbacks=(often,), steps=12, refresh_every=6, run=run).fit(source, target)
     assert [e.step for e in a.evaluations] == [6, 12]
     assert [e.step for e in b.evaluations] == [4, 6, 8, 12]
     assert rare.refreshed == often.refreshed == 2
@@ -69,8 +69,8 @@ def test_evaluations_are_separate_from_refreshes():
 
 def test_a_warm_up_has_its_own_schedule_and_is_no_candidate():
     source, target, _ = blobs()
-    watch = Watch()
-    result = trainer(hooks=(watch,), warmup_steps=5).fit(source, target)
+    watch = TrainingMonitor()
+    result = trainer(callbacks=(watch,), warmup_steps=5).fit(source, target)
     history = result.history
     assert history["phase"].tolist() == ["warmup"] * 5 + ["adapt"] * 8
     assert watch.updates == 13
@@ -101,18 +101,18 @@ def test_warm_up_draws_no_target_and_leaves_the_method_alone():
     before = {k: v.clone() for k, v in method.state_dict().items()}
     states = []
 
-    class AtBoundary(Hook):
+    class AtBoundary(Callback):
         def on_evaluation(self, trainer, evaluation):
             states.append({k: v.clone() for k, v in method.state_dict().items()})
 
-    Trainer(network, method, RUN, streams=Noted(40, 18, 0), hooks=[AtBoundary()]).fit(source, target)
+    Trainer(network, method, RUN, streams=Noted(40, 18, 0), callbacks=[AtBoundary()]).fit(source, target)
     assert drawn[:4] == [(6, 0, 0)] * 3 + [(6, 6, 1)]
     assert same_state(states[0], before)
 
 
 def test_history_rows_every_log_every_updates():
     source, target, _ = blobs()
-    result = trainer(run=Execution(threads=1, log_every=3), steps=8).fit(source, target)
+    result = trainer(run=Execution(n_threads=1, log_every=3), steps=8).fit(source, target)
     assert result.history["step"].tolist() == [0, 3, 6]
     wanted = {
         "phase",
@@ -133,15 +133,15 @@ def test_history_rows_every_log_every_updates():
 def test_hooks_see_the_events_in_order():
     events = []
 
-    class Order(Hook):
+    class Order(Callback):
         def __getattribute__(self, name):
             if name.startswith("on_"):
                 return lambda *_: events.append(name)
             return super().__getattribute__(name)
 
     source, target, _ = blobs()
-    trainer(hooks=(Order(),), steps=2, refresh_every=1).fit(source, target)
-    update = ["on_gradients", "on_row", "on_step"]
+    trainer(callbacks=(Order(),), steps=2, refresh_every=1).fit(source, target)
+    update = ["on_gradients", "on_log", "on_step"]
     assert events == ["on_start", *update, "on_evaluation", *update, "on_evaluation", "on_end"]
 
 
@@ -150,9 +150,9 @@ def test_hooks_see_the_events_in_order():
 
 def test_the_selected_weights_are_a_true_copy_of_those_at_the_lowest_entropy():
     source, target, _ = blobs()
-    watch = Watch()
+    watch = TrainingMonitor()
     # a high rate makes entropy go up and down, so the best is not the last
-    result = trainer(hooks=(watch,), steps=12, refresh_every=2, learning_rate=0.3, alpha=0.0).fit(
+    result = trainer(callbacks=(watch,), steps=12, refresh_every=2, learning_rate=0.3, alpha=0.0).fit(
         source, target
     )
     scores = [e.score for e in result.evaluations]
@@ -187,12 +187,12 @@ def test_use_switches_weights_and_names_the_known_ones():
 
 def test_predictions_are_kept_whole_at_each_evaluation():
     source, target, _ = blobs()
-    result = trainer(run=Execution(threads=1, predict_batch=5)).fit(source, target)
+    result = trainer(run=Execution(n_threads=1, predict_batch=5)).fit(source, target)
     for evaluation in result.evaluations:
         assert evaluation.predictions.shape == (18,)
         assert evaluation.mean_probabilities.shape == (CLASSES,)
         assert evaluation.mean_probabilities.sum() == pytest.approx(1, abs=1e-6)
-    whole = trainer(run=Execution(threads=1, predict_batch=1000)).fit(source, target)
+    whole = trainer(run=Execution(n_threads=1, predict_batch=1000)).fit(source, target)
     assert np.array_equal(whole.evaluations[-1].predictions, result.evaluations[-1].predictions)
 
 
@@ -302,7 +302,7 @@ def test_a_phase_with_nothing_to_train_is_named():
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("seed", -1), ("threads", 0), ("evaluate_every", 0), ("log_every", 0), ("predict_batch", -2),
+        ("seed", -1), ("n_threads", 0), ("evaluate_every", 0), ("log_every", 0), ("predict_batch", -2),
         ("checkpoint_every", 0),
     ],
 )  # fmt: skip

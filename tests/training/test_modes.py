@@ -13,11 +13,11 @@ from torch import nn
 from ba3us.data import Source
 from ba3us.errors import UserError
 from ba3us.methods.base import Batch, Inputs, Phase
-from ba3us.training import Execution, Hook, Trainer
+from ba3us.training import Callback, Execution, Trainer
 from ba3us.training.evaluation import evaluating
 from toys import CLASSES, WIDTH, blobs, build, trainer
 
-RUN = Execution(threads=1, log_every=1)
+RUN = Execution(n_threads=1, log_every=1)
 
 
 class Noting(nn.Module):
@@ -171,11 +171,11 @@ def test_a_later_phase_trains_again_what_an_earlier_one_froze():
     )
     weights = []
 
-    class Look(Hook):
+    class Look(Callback):
         def on_step(self, trainer, step):
             weights.append(network.backbone.weight.detach().clone())
 
-    Trainer(network, method, RUN, recipe=recipe, hooks=[Look()]).fit(source, target)
+    Trainer(network, method, RUN, recipe=recipe, callbacks=[Look()]).fit(source, target)
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[1], weights[2]) and not torch.equal(weights[2], weights[4])
 
@@ -197,12 +197,12 @@ def test_the_backbone_learns_a_tenth_as_fast():
     )
     noted = {}
 
-    class Note(Hook):
+    class Note(Callback):
         def on_gradients(self, trainer, step):
             for name, p in trainer.module.named_parameters():
                 noted[name] = (p.detach().clone(), p.grad.clone())
 
-    result = Trainer(network, method, RUN, hooks=[Note()]).fit(source, target)
+    result = Trainer(network, method, RUN, callbacks=[Note()]).fit(source, target)
     assert {n.rsplit(".", 2)[0] for n in noted} >= {"network", "method.discriminator"}
     for name, (before, grad) in noted.items():
         rate = 0.002 if name.startswith("network.backbone") else 0.02
@@ -217,11 +217,11 @@ def test_weight_decay_and_nesterov_momentum_as_released():
     w = network.classifier.bias.detach().clone().double()
     gradients = []
 
-    class Note(Hook):
+    class Note(Callback):
         def on_gradients(self, trainer, step):
             gradients.append(network.classifier.bias.grad.clone().double())
 
-    result = Trainer(network, method, RUN, hooks=[Note()]).fit(source, Source(np.zeros((1, WIDTH)), [0]))
+    result = Trainer(network, method, RUN, callbacks=[Note()]).fit(source, Source(np.zeros((1, WIDTH)), [0]))
     v = torch.zeros_like(w)
     for i, gradient in enumerate(gradients):
         g = gradient + 0.1 * w

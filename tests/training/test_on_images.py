@@ -8,14 +8,14 @@ import torch
 
 from ba3us import methods
 from ba3us.nn import Network, TransNorm2d
-from ba3us.training import Execution, Hook, Trainer
+from ba3us.training import Callback, Execution, Trainer
 from image_toys import image_domains, toy_backbone
 from toys import assert_same_run, options_for
 
 pytest.importorskip("timm", reason="needs the vision extra")
 
 
-def trainer(name="ba3us", run=None, hooks=(), **options):
+def trainer(name="ba3us", run=None, callbacks=(), **options):
     entry = methods.get(name)
     config = entry.options(**options_for(name, **{"steps": 4, "refresh_every": 2, "batch_size": 4} | options))
     backbone, dim = toy_backbone()
@@ -23,7 +23,9 @@ def trainer(name="ba3us", run=None, hooks=(), **options):
         torch.manual_seed(0)
         network = Network(backbone, dim, 3, entry.method.head(config))
         method = entry.create(network, config)
-    return Trainer(network, method, run or Execution(threads=1, log_every=1, predict_batch=5), hooks=hooks)
+    return Trainer(
+        network, method, run or Execution(n_threads=1, log_every=1, predict_batch=5), callbacks=callbacks
+    )
 
 
 @pytest.mark.parametrize("name", ["ba3us", "sspda", "cdan+transnorm", "pada", "shot"])
@@ -40,11 +42,11 @@ def test_backbone_moves_slower_than_the_head():
     made = trainer("source-only", learning_rate=0.01)
     groups = []
 
-    class Rates(Hook):
+    class Rates(Callback):
         def on_gradients(self, trainer, step):
             groups.append({g.prefix: g.lr_scale for g in trainer.recipe.groups})
 
-    made.hooks = [Rates()]
+    made.callbacks = [Rates()]
     before = {k: v.clone() for k, v in made.module.named_parameters()}
     made.fit(*image_domains())
     assert groups[0] == {"network.backbone": 0.1, "": 1.0}
@@ -60,16 +62,18 @@ def test_the_same_run_twice_and_another_seed():
 
 
 def test_resume_sees_the_same_crops(tmp_path):
-    run = Execution(threads=1, log_every=1, predict_batch=5, checkpoint=tmp_path / "state", checkpoint_every=1)
+    run = Execution(
+        n_threads=1, log_every=1, predict_batch=5, checkpoint=tmp_path / "state", checkpoint_every=1
+    )
 
-    class Stop(Hook):
+    class Stop(Callback):
         def on_step(self, trainer, step):
             if step.number == 2:
                 raise KeyboardInterrupt
 
     whole = trainer(warmup_steps=2).fit(*image_domains())
     with pytest.raises(KeyboardInterrupt):
-        trainer(run=run, hooks=[Stop()], warmup_steps=2).fit(*image_domains())
+        trainer(run=run, callbacks=[Stop()], warmup_steps=2).fit(*image_domains())
     resumed = trainer(run=run, warmup_steps=2).resume(tmp_path / "state").fit(*image_domains())
     assert_same_run(whole, resumed)
 
@@ -86,7 +90,7 @@ def test_the_next_rows_are_announced(monkeypatch):
 
 
 def test_autocast_on_images():
-    run = Execution(threads=1, log_every=1, precision="bf16-mixed", predict_batch=5)
+    run = Execution(n_threads=1, log_every=1, precision="bf16-mixed", predict_batch=5)
     exact = trainer(steps=2).fit(*image_domains())
     result = trainer(run=run, steps=2).fit(*image_domains())
     assert not exact.history["loss"].equals(result.history["loss"])

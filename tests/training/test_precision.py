@@ -28,7 +28,7 @@ def dtypes_of(precision, name="ba3us", **options):
         return terms
 
     method.losses = noted
-    run = Execution(threads=1, log_every=1, precision=precision, accelerator="cpu")
+    run = Execution(n_threads=1, log_every=1, precision=precision, accelerator="cpu")
     result = Trainer(network, method, run).fit(source, target)
     return seen, result
 

@@ -9,27 +9,34 @@ import numpy as np
 import pytest
 import torch
 
-from ba3us.training import Execution, Hook
+from ba3us.training import Callback, Execution
 from ba3us.training.checkpoints import seeded
 from toys import assert_same_run, blobs, fit, options_for, same_state
 
 SMALL = options_for("ba3us", warmup_steps=3)
 
 
-def run(seed=0, threads=1, hooks=(), name="ba3us"):
+def run(seed=0, n_threads=1, callbacks=(), name="ba3us"):
     source, target, _ = blobs()
     options = options_for(name, warmup_steps=3)
-    return fit(name, source, target, options=options, config=Execution(seed=seed, threads=threads), hooks=hooks)
+    return fit(
+        name,
+        source,
+        target,
+        options=options,
+        config=Execution(seed=seed, n_threads=n_threads),
+        callbacks=callbacks,
+    )
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("name", ["source-only", "dann", "ba3us"])
-def test_the_same_seed_gives_the_same_bits(name, threads):
+def test_the_same_seed_gives_the_same_bits(name, n_threads):
     torch.manual_seed(1)
-    first = run(7, threads, name=name)
+    first = run(7, n_threads, name=name)
     torch.manual_seed(2)  # the caller's randomness has no say
     np.random.seed(3)
-    assert_same_run(first, run(7, threads, name=name))
+    assert_same_run(first, run(7, n_threads, name=name))
 
 
 def test_another_seed_gives_other_bits():
@@ -42,13 +49,13 @@ def test_another_seed_gives_other_bits():
 def test_the_seed_decides_initial_weights_batches_and_dropout(seed):
     seen = []
 
-    class First(Hook):
+    class First(Callback):
         def on_gradients(self, trainer, step):
             if not seen or seen[-1][0] != trainer:
                 seen.append((trainer, trainer.module.network.classifier.weight.detach().clone()))
 
-    run(seed, hooks=(First(),))
-    run(seed + 1, hooks=(First(),))
+    run(seed, callbacks=(First(),))
+    run(seed + 1, callbacks=(First(),))
     assert not torch.equal(seen[0][1], seen[1][1])
 
 
@@ -68,30 +75,30 @@ def untouched(before):
 
 def test_the_callers_randomness_and_threads_are_left_alone():
     before = state()
-    run(5, threads=2 if before[3] == 1 else 1)
+    run(5, n_threads=2 if before[3] == 1 else 1)
     assert untouched(before)
 
 
 def test_also_when_training_fails():
-    class Breaks(Hook):
+    class Breaks(Callback):
         def on_step(self, trainer, step):
             raise RuntimeError("broken")
 
     before = state()
     with pytest.raises(RuntimeError):
-        run(5, threads=2 if before[3] == 1 else 1, hooks=(Breaks(),))
+        run(5, n_threads=2 if before[3] == 1 else 1, callbacks=(Breaks(),))
     assert untouched(before)
 
 
 def test_the_configured_number_of_threads_is_used():
     seen = []
 
-    class Look(Hook):
+    class Look(Callback):
         def on_gradients(self, trainer, step):
             seen.append(torch.get_num_threads())
 
-    for threads in (1, 2):
-        run(threads=threads, hooks=(Look(),))
+    for n_threads in (1, 2):
+        run(n_threads=n_threads, callbacks=(Look(),))
     assert set(seen[:11]) == {1} and set(seen[11:]) == {2} and len(seen) == 22
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ba3us.errors import UserError
-from ba3us.training import Execution, Hook, checkpoints
+from ba3us.training import Callback, Execution, checkpoints
 from toys import WIDTH, assert_same_run, blobs, trainer
 
 
@@ -21,7 +21,7 @@ class InterruptedRunError(Exception):
     """What stands for a killed process."""
 
 
-class StopAt(Hook):
+class StopAt(Callback):
     """Raises after an update, or after an evaluation, of a phase."""
 
     def __init__(self, event, phase, number):
@@ -43,7 +43,7 @@ def batch_norm():
 
 
 def config(path, every=None, **options):
-    return Execution(threads=1, log_every=1, checkpoint=path, checkpoint_every=every, **options)
+    return Execution(n_threads=1, log_every=1, checkpoint=path, checkpoint_every=every, **options)
 
 
 def interrupted_then_resumed(path, stops, every=None, evaluate_every=None, **options):
@@ -51,7 +51,7 @@ def interrupted_then_resumed(path, stops, every=None, evaluate_every=None, **opt
     source, target, _ = blobs()
     run = config(path, every, evaluate_every=evaluate_every)
     for stop in stops:
-        going = trainer(run=run, hooks=(StopAt(*stop),), backbone=batch_norm(), **options)
+        going = trainer(run=run, callbacks=(StopAt(*stop),), backbone=batch_norm(), **options)
         if path.exists():
             going.resume(path)
         with pytest.raises(InterruptedRunError):
@@ -62,7 +62,7 @@ def interrupted_then_resumed(path, stops, every=None, evaluate_every=None, **opt
 @functools.cache
 def uninterrupted(evaluate_every=None, **options):
     source, target, _ = blobs()
-    run = Execution(threads=1, log_every=1, evaluate_every=evaluate_every)
+    run = Execution(n_threads=1, log_every=1, evaluate_every=evaluate_every)
     return trainer(run=run, backbone=batch_norm(), **options).fit(source, target)
 
 
@@ -130,7 +130,7 @@ def test_the_comparison_would_notice_a_difference(tmp_path):
     path = tmp_path / "c.pt"
     source, target, _ = blobs()
     with pytest.raises(InterruptedRunError):
-        trainer(run=config(path, 1), hooks=(StopAt("step", "adapt", 5),)).fit(source, target)
+        trainer(run=config(path, 1), callbacks=(StopAt("step", "adapt", 5),)).fit(source, target)
     state = checkpoints.load(path)
     state["random"]["cpu"] = torch.Generator().manual_seed(1).get_state()
     checkpoints.save(path, state)

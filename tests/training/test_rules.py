@@ -13,7 +13,7 @@ from ba3us import scores
 from ba3us.errors import UserError
 from ba3us.methods.base import DomainOutputs, Phase
 from ba3us.training import Execution, Trainer
-from ba3us.training.evaluation import RULES, Rule, rule_for
+from ba3us.training.evaluation import RULES, SelectionRule, rule_for
 from toys import blobs, build, same_state, trainer
 
 SWING = {"steps": 12, "refresh_every": 2, "learning_rate": 0.3, "alpha": 0.0}  # entropy goes up and down
@@ -44,7 +44,7 @@ def test_the_largest_score_is_selected(name):
 def test_the_paper_s_rule_is_the_default_and_takes_the_lowest_mean_entropy():
     source, target, _ = blobs()
     network, method = build(**SWING)
-    result = Trainer(network, method, Execution(threads=1)).fit(source, target)
+    result = Trainer(network, method, Execution(n_threads=1)).fit(source, target)
     entropies = [e.scores["entropy"] for e in result.evaluations]
     assert result.rule == "entropy" and result.selected == int(np.argmin(entropies)) < len(entropies) - 1
     assert [e.score for e in result.evaluations] == [-h for h in entropies]
@@ -94,7 +94,7 @@ def test_features_are_kept_only_where_somebody_looks_at_them():
     run(width)
     assert set(seen) != {0}
     seen.clear()
-    run(Rule("width", width, features=False))
+    run(SelectionRule("width", width, features=False))
     assert set(seen) == {0}
 
 
@@ -124,7 +124,7 @@ def test_unknown_rules_are_named():
 
 def test_a_checkpoint_of_another_rule_is_a_sentence(tmp_path):
     source, target, _ = blobs()
-    config = Execution(threads=1, checkpoint=tmp_path / "c.pt")
+    config = Execution(n_threads=1, checkpoint=tmp_path / "c.pt")
     trainer(run=config, rule="density").fit(source, target)
     with pytest.raises(UserError, match=r"is of another run \(other data, .*rule.*\): give the same"):
         trainer(run=config).resume(tmp_path / "c.pt")
@@ -148,7 +148,7 @@ def test_every_run_ends_with_an_evaluation_and_selects_one(phases):
     source, target, _ = blobs()
     network, method = build(refresh_every=50)
     recipe = dataclasses.replace(method.recipe(), phases=phases)
-    result = Trainer(network, method, Execution(threads=1), recipe=recipe).fit(source, target)
+    result = Trainer(network, method, Execution(n_threads=1), recipe=recipe).fit(source, target)
     assert 0 <= result.selected < len(result.evaluations)
     end = result.evaluations[-1]
     assert (end.phase, end.step) == (phases[-1].name, phases[-1].steps)
@@ -162,7 +162,7 @@ def test_a_recipe_without_phases_is_a_sentence():
     network, method = build()
     recipe = dataclasses.replace(method.recipe(), phases=())
     with pytest.raises(UserError, match="The recipe has no phases"):
-        Trainer(network, method, Execution(threads=1), recipe=recipe).fit(source, target)
+        Trainer(network, method, Execution(n_threads=1), recipe=recipe).fit(source, target)
 
 
 # --- what stands in the history ---
@@ -170,7 +170,7 @@ def test_a_recipe_without_phases_is_a_sentence():
 
 def test_every_evaluation_stands_in_the_full_history():
     source, target, _ = blobs()
-    config = Execution(threads=1, log_every=3)
+    config = Execution(n_threads=1, log_every=3)
     result = trainer(run=config, warmup_steps=4, **SWING).fit(source, target)
     table = result.full_history()
     assert list(zip(table["phase"], table["step"])) == [

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ba3us.progress import Bar
 from ba3us.progress import bar as shown
-from ba3us.training import Execution, Hook, ProgressBar
+from ba3us.training import Callback, Execution, ProgressBar
 from toys import blobs, trainer
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # what rich writes to hide and to show the cursor
@@ -21,9 +21,9 @@ def bar_and_output(terminal=True, **options):
     return ProgressBar(console, **options), out
 
 
-def run(*hooks, **options):
+def run(*callbacks, **options):
     source, target, _ = blobs()
-    return trainer(hooks=hooks, **options).fit(source, target)
+    return trainer(callbacks=callbacks, **options).fit(source, target)
 
 
 def test_one_bar_over_all_phases_with_the_figures_that_matter():
@@ -60,7 +60,7 @@ def test_it_writes_to_standard_error(capsys):
     assert captured.out == "" and "8/8" in captured.err
 
 
-class Breaks(Hook):
+class Breaks(Callback):
     """Raises at one event."""
 
     def __init__(self, event, error):
@@ -74,9 +74,9 @@ class Breaks(Hook):
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
 def test_an_exception_leaves_the_terminal_as_it_was(event, error):
     bar, out = bar_and_output()
-    hooks = (bar, Breaks(event, error)) if event == "on_start" else (Breaks(event, error), bar)
+    callbacks = (bar, Breaks(event, error)) if event == "on_start" else (Breaks(event, error), bar)
     with pytest.raises(type(error)):
-        run(*hooks)
+        run(*callbacks)
     assert HIDE in out.getvalue()
     assert out.getvalue().rindex(SHOW) > out.getvalue().rindex(HIDE)
     with shown(console=bar.console, title="", total=1) as free:
@@ -94,21 +94,21 @@ def test_the_bar_serves_one_run_after_the_other():
 def test_a_resumed_run_starts_where_it_stood(tmp_path):
     path = tmp_path / "state.pt"
     source, target, _ = blobs()
-    config = Execution(threads=1, log_every=1, checkpoint=path)
+    config = Execution(n_threads=1, log_every=1, checkpoint=path)
     with pytest.raises(RuntimeError):
-        trainer(run=config, hooks=(Stop(5),)).fit(source, target)
+        trainer(run=config, callbacks=(Stop(5),)).fit(source, target)
     bar, _ = bar_and_output()
     completed = []
 
-    class Look(Hook):
+    class Look(Callback):
         def on_step(self, trainer, step):
             completed.append(bar._bar.progress.tasks[0].completed)
 
-    trainer(run=config, hooks=(bar, Look())).resume(path).fit(source, target)
+    trainer(run=config, callbacks=(bar, Look())).resume(path).fit(source, target)
     assert completed == [5, 6, 7, 8]
 
 
-class Stop(Hook):
+class Stop(Callback):
     def __init__(self, at):
         self.at = at
 

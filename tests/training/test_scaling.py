@@ -7,8 +7,8 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.precision import MixedPrecision
 
-from ba3us.training import Execution, Hook, checkpoints, distributed
-from ba3us.training.distributed import Team
+from ba3us.training import Callback, Execution, checkpoints, distributed
+from ba3us.training.distributed import ProcessGroup
 from toys import assert_same_run, blobs, trainer
 
 
@@ -18,12 +18,12 @@ def half(monkeypatch):
 
     def start(config):
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
-        return Fabric(accelerator="cpu", plugins=MixedPrecision("16-mixed", "cpu", scaler)), Team()
+        return Fabric(accelerator="cpu", plugins=MixedPrecision("16-mixed", "cpu", scaler)), ProcessGroup()
 
     monkeypatch.setattr(distributed, "start", start)
 
 
-class Stop(Hook):
+class Stop(Callback):
     def on_step(self, trainer, step):
         if step.number == 5:
             raise KeyboardInterrupt
@@ -31,10 +31,10 @@ class Stop(Hook):
 
 def test_a_resumed_run_goes_on_with_its_scale(half, tmp_path):
     source, target, _ = blobs()
-    config = Execution(threads=1, log_every=1, checkpoint=tmp_path / "c.pt", checkpoint_every=3)
+    config = Execution(n_threads=1, log_every=1, checkpoint=tmp_path / "c.pt", checkpoint_every=3)
     whole = trainer().fit(source, target)
     with pytest.raises(KeyboardInterrupt):
-        trainer(run=config, hooks=(Stop(),)).fit(source, target)
+        trainer(run=config, callbacks=(Stop(),)).fit(source, target)
     state = checkpoints.load(tmp_path / "c.pt")
     assert state["position"] == [0, 4] and state["precision"]["scale"] == 16.0
     resumed = trainer(run=config).resume(tmp_path / "c.pt").fit(source, target)
@@ -43,5 +43,5 @@ def test_a_resumed_run_goes_on_with_its_scale(half, tmp_path):
 
 
 def test_full_precision_has_no_scale(tmp_path):
-    trainer(run=Execution(threads=1, checkpoint=tmp_path / "c.pt")).fit(*blobs()[:2])
+    trainer(run=Execution(n_threads=1, checkpoint=tmp_path / "c.pt")).fit(*blobs()[:2])
     assert checkpoints.load(tmp_path / "c.pt")["precision"] == {}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ba3us.data import Source, Target
-from ba3us.training import Execution, Watch
+from ba3us.training import Execution, TrainingMonitor
 from ba3us.training.monitoring import saturated_discriminator, vanished_weights
 from toys import blobs, trainer
 
@@ -48,7 +48,7 @@ def test_a_saturated_discriminator_is_one_far_below_guessing():
 
 @pytest.mark.parametrize(("factor", "noticed"), [(1.0, []), (1e-3, ["discriminator saturated"])])
 def test_a_training_is_told_so(factor, noticed):
-    made = trainer("dann", run=Execution(threads=1, log_every=1), hooks=(Watch(),), steps=20)
+    made = trainer("dann", run=Execution(n_threads=1, log_every=1), callbacks=(TrainingMonitor(),), steps=20)
     losses = made.method.losses
 
     def sure(outputs, step):
@@ -63,20 +63,20 @@ def test_a_training_is_told_so(factor, noticed):
 
 
 def test_what_was_noticed_does_not_depend_on_where_a_run_goes_on():
-    made = trainer(hooks=(Watch(),))
+    made = trainer(callbacks=(TrainingMonitor(),))
     made.rows = [{"phase": "adaptation", "step": i, "effective_classes": 1.0} for i in range(12)]
-    made.hooks[0].on_start(made)
+    made.callbacks[0].on_start(made)
     assert (
         list(made.noticed) == ["class weights vanish"] and "update 0 on" in made.noticed["class weights vanish"]
     )
     made.rows = made.rows[:5]  # given up
-    made.hooks[0].on_end(made)
+    made.callbacks[0].on_end(made)
     assert made.noticed == {}
 
 
 def test_source_without_adversary_is_never_noticed():
     y = np.arange(24) % 4
     x = np.eye(6, dtype=np.float32)[y]
-    made = trainer("source-only", hooks=(Watch(),))
+    made = trainer("source-only", callbacks=(TrainingMonitor(),))
     made.fit(Source(x, y), Target(x))
     assert not made.noticed.keys() & {"class weights vanish", "discriminator saturated"}

@@ -23,7 +23,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax
 
 from ba3us.assess.presence import MOVED
-from ba3us.assess.verdict import ADAPTED, HARMED, NEAR, NO_EVIDENCE, PLAIN, Verdict
+from ba3us.assess.verdict import ADAPTED, HARMED, NEAR, NO_EVIDENCE, SOURCE_ONLY, Verdict
 from ba3us.errors import require
 
 LEVEL = 0.05  # the error level, unless another is asked for
@@ -81,20 +81,22 @@ class Calibration:
                 f", {self.share_kept(level):.1%} of the target's rows are kept: those with a confidence of at "
             )
             said += f"least {least:.3f}. Only labels can prove it."
-        doubt = [f"No error level can be promised here. {' '.join(self.cautions)}"] if self.cautions else []
-        return [said, *doubt]
+        uncertainty = (
+            [f"No error level can be promised here. {' '.join(self.cautions)}"] if self.cautions else []
+        )
+        return [said, *uncertainty]
 
     def _at(self, level: float) -> int:
         """The largest of the known levels that is not above this one."""
         check_level(level)
         return int(np.searchsorted(self.levels, level + 1e-9, side="right")) - 1
 
-    def packed(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {name: list(v) if isinstance(v, Sequence) else v for name, v in asdict(self).items()}
 
     @classmethod
-    def unpacked(cls, said: dict[str, Any]) -> Calibration:
+    def from_dict(cls, said: dict[str, Any]) -> Calibration:
         """From what :meth:`packed` gave; ValueError if it is of another form."""
         if said.keys() != {f.name for f in fields(cls)} or said["levels"] != list(LEVELS):
             raise ValueError("other names")
@@ -120,7 +122,7 @@ def calibrate(target: np.ndarray, held_out: np.ndarray, labels: np.ndarray, verd
     verdict : Verdict
         Of the run, with κ among its figures.
     """
-    served = "kappa_source_only" if verdict.served == PLAIN else "kappa"
+    served = "kappa_source_only" if verdict.model_used == SOURCE_ONLY else "kappa"
     kappa = max(0.0, verdict.figures[served])
     known = likeliest(held_out, labels) if len(labels) else 1.0
     return _calibration(target, known, kappa, _cautions(verdict, kappa, len(labels)))
@@ -197,12 +199,12 @@ def _cautions(verdict: Verdict, kappa: float, held_out: int) -> list[str]:
         said.append(
             f"Neighbouring target rows often have different classes (κ {kappa:.3g}, at least {NEAR} is asked)."
         )
-    elif verdict.served == ADAPTED and (changed := verdict.figures["changed"]) > MOVED:
+    elif verdict.model_used == ADAPTED and (changed := verdict.figures["changed"]) > MOVED:
         said.append(
             f"Source-only gives {changed:.1%} of the rows another class (at most {MOVED:.0%} is asked)."
         )
-    if verdict.word == HARMED or (verdict.word == NO_EVIDENCE and verdict.served == ADAPTED):
-        said.append(f"The verdict on the model is “{verdict.word}”.")
+    if verdict.outcome == HARMED or (verdict.outcome == NO_EVIDENCE and verdict.model_used == ADAPTED):
+        said.append(f"The verdict on the model is “{verdict.outcome}”.")
     if not held_out:
         said.append("The source has too few rows to put some aside.")
     return said

@@ -15,21 +15,21 @@ import pandas as pd
 # Which source classes the target holds, judged from its predictions alone.
 
 
-PRESENT, ABSENT, UNSURE = "yes", "no", "unsure"
+PRESENT, ABSENT, UNCERTAIN = "present", "absent", "uncertain"
 SMALLEST = 0.01  # a class with a smaller share of the target can't be told from mistakes
 MOVED = 0.15  # a larger share of rows that adapting moved to another class is much
-MOST_DOUBT = 0.375  # in which classes are called present
+MOST_UNCERTAINTY = 0.375  # in which classes are called present
 _TOO_MUCH = 0.05  # a share that is never called absent, be it of a single row
 _Z = 1.959964  # of 95 %
 
 
-def class_shares(predictions: np.ndarray, num_classes: int) -> np.ndarray:
+def class_proportions(predictions: np.ndarray, num_classes: int) -> np.ndarray:
     """Share of the rows that are predicted as each class, [n] → [C]; sums to one."""
     return np.bincount(predictions, minlength=num_classes) / len(predictions)
 
 
 def presence(
-    predictions: np.ndarray, others: Sequence[np.ndarray], num_classes: int, doubt: float = 0.0
+    predictions: np.ndarray, others: Sequence[np.ndarray], num_classes: int, uncertainty: float = 0.0
 ) -> pd.DataFrame:
     """One row per class: its share of the target, an interval around it, and whether it is present.
 
@@ -42,7 +42,7 @@ def presence(
     num_classes : int
         C.
     doubt : float
-        How far off all of them may be together, as a share of the rows (:func:`doubt_of`).
+        How far off all of them may be together, as a share of the rows (:func:`presence_uncertainty`).
 
     The interval, `low` to `high`, spans Wilson's 95 % intervals of all of these, widened by the doubt: it tells
     of the sample, of how far the systems differ, and of what none of them can know. Whether a class is present
@@ -51,22 +51,22 @@ def presence(
     half of which is taken off or put on, a class must have 0.3 of an even share to be there, and less than 0.2
     not to be; in more doubt than 3/8 (κ below a half) none is said to be there.
     """
-    shares = [class_shares(each, num_classes) for each in (predictions, *others)]
+    shares = [class_proportions(each, num_classes) for each in (predictions, *others)]
     ends = [_wilson(share, len(each)) for share, each in zip(shares, (predictions, *others))]
-    low = np.clip(np.min([low for low, _ in ends], axis=0) - doubt, 0, 1)
-    high = np.clip(np.max([high for _, high in ends], axis=0) + doubt, 0, 1)
+    low = np.clip(np.min([low for low, _ in ends], axis=0) - uncertainty, 0, 1)
+    high = np.clip(np.max([high for _, high in ends], axis=0) + uncertainty, 0, 1)
     most = max(SMALLEST, 1.5 / len(predictions))
     least = min(most, max(SMALLEST, _TOO_MUCH))
-    if doubt:
+    if uncertainty:
         even = 1 / effective(shares[0])
         least, most = max(least, 0.2 * even), max(most, 0.3 * even)
-    there = (np.min(shares, axis=0) - doubt / 2 > most) & (doubt <= MOST_DOUBT)
-    calls = np.where(there, PRESENT, UNSURE)
-    calls = np.where(np.max(shares, axis=0) + doubt / 2 < least, ABSENT, calls)
-    return pd.DataFrame({"share": shares[0], "low": low, "high": high, "present": calls})
+    there = (np.min(shares, axis=0) - uncertainty / 2 > most) & (uncertainty <= MOST_UNCERTAINTY)
+    calls = np.where(there, PRESENT, UNCERTAIN)
+    calls = np.where(np.max(shares, axis=0) + uncertainty / 2 < least, ABSENT, calls)
+    return pd.DataFrame({"proportion": shares[0], "low": low, "high": high, "present": calls})
 
 
-def doubt_of(kappa: float, trusted: float, changed: float) -> float:
+def presence_uncertainty(kappa: float, trusted: float, changed: float) -> float:
     """What share of the rows may be off unnoticed.
 
     Below a κ of `trusted`, ¾ (1 - κ). From there on, neighbours agree; but where source-only gives a share
@@ -103,7 +103,7 @@ _LEAST = 1e-12  # a share is never quite nothing, or nothing could bring it back
 _RESAMPLED = 200  # targets drawn with replacement for an interval
 
 
-def expected_shares(
+def em_proportions(
     probabilities: np.ndarray, prior: np.ndarray, start: np.ndarray | None = None, close: float = _CLOSE
 ) -> np.ndarray:
     """Shares of the target by EM (Saerens, Latinne and Decaestecker 2002), [n, C] and [C] → [C].
@@ -123,14 +123,14 @@ def expected_shares(
     return shares
 
 
-def share_intervals(
+def proportion_intervals(
     probabilities: np.ndarray, prior: np.ndarray, level: float = 0.95, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the shares' intervals: EM on targets drawn again with replacement."""
     random, rows = np.random.default_rng(seed), len(probabilities)
-    near = expected_shares(probabilities, prior, close=_ROUGHLY)  # from where the others are not far
+    near = em_proportions(probabilities, prior, close=_ROUGHLY)  # from where the others are not far
     drawn = [
-        expected_shares(probabilities[random.integers(rows, size=rows)], prior, near, _ROUGHLY)
+        em_proportions(probabilities[random.integers(rows, size=rows)], prior, near, _ROUGHLY)
         for _ in range(_RESAMPLED)
     ]
     outside = 50 * (1 - level)

@@ -135,7 +135,7 @@ def _in_order(found: Named, wanted: Sequence[str], path: Path) -> list[str]:
 LAST, ORACLE = "last", "oracle"
 
 
-class Kept(Protocol):
+class KeptRun(Protocol):
     """What a training, or a run, has kept: its evaluations, one of them selected."""
 
     evaluations: list[Evaluation]
@@ -170,7 +170,7 @@ def updates_before(looks: pd.DataFrame) -> pd.Series:
     return looks["step"] + looks["phase"].map(ends.cumsum() - ends)
 
 
-def selected_accuracy(result: Kept, labels: Any) -> float:
+def selected_accuracy(result: KeptRun, labels: Any) -> float:
     """Accuracy at the evaluation that the run's rule chose, without labels."""
     return float(accuracies(result.evaluations, labels)["accuracy"].iloc[result.selected])
 
@@ -201,7 +201,7 @@ def scored(
     return {rule: _score(predictions[row], labels) for rule, row in chosen.items()}
 
 
-def summary(result: Kept, labels: Any) -> dict[str, Score]:
+def summary(result: KeptRun, labels: Any) -> dict[str, Score]:
     """Of the ``last``, the ``selected`` and, knowing the labels, the best candidate (``oracle``) of a run."""
     predictions = np.stack([e.predictions for e in result.evaluations])
     candidates = np.array([e.candidate for e in result.evaluations])

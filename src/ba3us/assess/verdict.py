@@ -16,8 +16,8 @@ import numpy as np
 from ba3us.assess.presence import effective
 from ba3us.scores import Neighbours
 
-HELPED, NO_EVIDENCE, HARMED = "helped", "no evidence", "harmed"
-ADAPTED, PLAIN = "adapted", "source-only"
+HELPED, NO_EVIDENCE, HARMED = "likely helped", "no evidence", "likely harmed"
+ADAPTED, SOURCE_ONLY = "adapted", "source-only"
 
 MORE = 0.03  # evidence must rise by so much to speak for having adapted
 FALL = 0.05  # … and κ may fall by so much: else classes are only strewn about
@@ -28,14 +28,14 @@ _CLEAR, _CLEAR_NEAR = 0.02, 0.01  # gain of agreement with the reference that is
 
 
 @dataclass(frozen=True)
-class Standing:
+class Agreement:
     """What can be said of predictions without labels: κ, and how many classes they spread over."""
 
     kappa: float
     effective: float
 
     @classmethod
-    def of(cls, predictions: np.ndarray, near: Neighbours) -> Standing:
+    def of(cls, predictions: np.ndarray, near: Neighbours) -> Agreement:
         """Of the predictions for the rows of `near`."""
         return cls(near.kappa(predictions), effective(np.bincount(predictions) / len(predictions)))
 
@@ -53,44 +53,49 @@ class Standing:
 class Verdict:
     """One word, what is served, the reasons in sentences, and the figures behind them."""
 
-    word: str
-    served: str
+    outcome: str
+    model_used: str
     reasons: list[str]
     figures: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def unpacked(cls, said: Any) -> Verdict | None:
+    def from_dict(cls, said: Any) -> Verdict | None:
         """From what :meth:`packed` gave; None if it is of another form."""
         if not isinstance(said, dict) or said.keys() != {f.name for f in fields(cls)}:
             return None
-        known = said["word"] in (HELPED, NO_EVIDENCE, HARMED) and said["served"] in (ADAPTED, PLAIN)
+        known = said["outcome"] in (HELPED, NO_EVIDENCE, HARMED) and said["model_used"] in (
+            ADAPTED,
+            SOURCE_ONLY,
+        )
         kinds = isinstance(said["reasons"], list) and isinstance(said["figures"], dict)
         return cls(**said) if known and kinds else None
 
-    def packed(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self) | {"figures": {name: round(float(v), 4) for name, v in self.figures.items()}}
 
 
-def objection(member: Standing, plain: Standing) -> str:
+def rejection_reason(candidate: Agreement, plain: Agreement) -> str:
     """Why a system is not to be believed beside source-only; nothing, if it may be."""
-    if member.effective < KEPT * plain.effective:
-        return f"predictions fall onto {member.effective:.1f} classes, source-only's onto {plain.effective:.1f}"
+    if candidate.effective < KEPT * plain.effective:
+        return (
+            f"predictions fall onto {candidate.effective:.1f} classes, source-only's onto {plain.effective:.1f}"
+        )
     return ""
 
 
-def speaks_for(chosen: Standing, plain: Standing) -> bool:
+def has_evidence(chosen: Agreement, plain: Agreement) -> bool:
     """Whether there is evidence for what was made of source-only: it rose, or source-only's κ was good.
 
     There is none for a collapse, however good source-only was.
     """
-    if objection(chosen, plain):
+    if rejection_reason(chosen, plain):
         return False
     rose = chosen.evidence >= plain.evidence + MORE and chosen.kappa >= plain.kappa - FALL
     return rose or plain.kappa >= TRUSTED
 
 
-def of_choice(name: str, chosen: Standing, plain: Standing, changed: float, forced: bool = False) -> Verdict:
+def judge_auto(name: str, chosen: Agreement, plain: Agreement, changed: float, forced: bool = False) -> Verdict:
     """Of what the automatic choice made of source-only: the vote, or the member that took its place, smoothed.
 
     `changed` is the share of the target's rows that it gives another class than source-only.
@@ -100,7 +105,7 @@ def of_choice(name: str, chosen: Standing, plain: Standing, changed: float, forc
         "evidence_source_only": plain.evidence,
     }
     moved = f"{changed:.1%} of the target's rows have another class than source-only gives them."
-    word = HELPED if speaks_for(chosen, plain) else NO_EVIDENCE
+    word = HELPED if has_evidence(chosen, plain) else NO_EVIDENCE
     if word == NO_EVIDENCE:
         why = (
             "Neighbouring target rows do not confirm more than with source-only, whose own classes hardly "
@@ -121,18 +126,18 @@ def of_choice(name: str, chosen: Standing, plain: Standing, changed: float, forc
             f"{plain.evidence:.2f} to {chosen.evidence:.2f} by the {name} (κ {plain.kappa:.2f} to "
             f"{chosen.kappa:.2f}, effective classes {plain.effective:.1f} to {chosen.effective:.1f})."
         )
-    served = ADAPTED if word == HELPED or forced else PLAIN
+    served = ADAPTED if word == HELPED or forced else SOURCE_ONLY
     return Verdict(word, served, [why, moved], figures)
 
 
-def of_run(
+def judge_run(
     predictions: np.ndarray, plain: np.ndarray, reference: np.ndarray | None, near: Neighbours
 ) -> Verdict:
     """Of a named system: is it nearer to what the automatic choice says, the `reference`, than source-only?
 
     Without a reference (nothing is known of what is right here) there is no evidence either way.
     """
-    own, base = Standing.of(predictions, near), Standing.of(plain, near)
+    own, base = Agreement.of(predictions, near), Agreement.of(plain, near)
     figures = _figures(own, base, float(np.mean(predictions != plain)))
     seen = (
         f"κ of neighbours is {own.kappa:.2f}, source-only's {base.kappa:.2f}; predictions spread over "
@@ -150,7 +155,7 @@ def of_run(
     return Verdict(word, ADAPTED, [words, seen], figures)
 
 
-def _figures(own: Standing, plain: Standing, changed: float) -> dict[str, float]:
+def _figures(own: Agreement, plain: Agreement, changed: float) -> dict[str, float]:
     return {
         "kappa": own.kappa,
         "kappa_source_only": plain.kappa,

@@ -80,7 +80,7 @@ _SMALL = {"discriminator_hidden": 256}
 
 
 @dataclass(frozen=True)
-class Member:
+class Candidate:
     """A system that is tried: its name in the leaderboard, the method, its options and which seed."""
 
     name: str
@@ -90,23 +90,25 @@ class Member:
 
     def spec(self, spec: Spec) -> Spec:
         """What it is to do, where `spec` asks for an automatic choice."""
-        config = spec.resolved()
+        config = spec.method_options()
         options = {"steps": config.steps, "batch_size": config.batch_size} | self.options
         longer = options.pop("longer", 1)
         return Spec(
             method=self.method,
-            options=options | {"steps": longer * options["steps"]},
+            method_params=options | {"steps": longer * options["steps"]},
             selection="last",
-            scale=spec.scale,
+            standardize=spec.standardize,
             seed=spec.seed + self.seed,
-            threads=_THREADS,
+            n_threads=_THREADS,
             device=spec.device,
             on_nan=spec.on_nan,
         )
 
 
-def _seeds(count: int, name: str, method: str, **options: Any) -> tuple[Member, ...]:
-    return tuple(Member(f"{name} {seed + 1}" if seed else name, method, options, seed) for seed in range(count))
+def _seeds(count: int, name: str, method: str, **options: Any) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(f"{name} {seed + 1}" if seed else name, method, options, seed) for seed in range(count)
+    )
 
 
 # Robust ones do not sharpen the target's predictions, so they can't make early mistakes firm.
@@ -126,46 +128,48 @@ SHARPENING = (
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
+class CandidateResult:
     """What became of a member: class probabilities of the target's rows, or why there are none."""
 
-    member: Member
+    candidate: Candidate
     probabilities: np.ndarray | None
     seconds: float
     failure: str = ""
 
 
-def beliefs(
-    members: Sequence[Member], spec: Spec, opened: OpenedArrays, kept: Path | None, until: float
-) -> Iterator[Belief]:
+def train_candidates(
+    members: Sequence[Candidate], spec: Spec, opened: OpenedArrays, kept: Path | None, until: float
+) -> Iterator[CandidateResult]:
     """Train members, side by side where there are cores; none is begun after `until` (monotonic seconds).
 
     Those that have ended lie in the folder `kept`, and are not trained again.
     """
     with _pool(members, spec, opened) as pool:
         if pool is None:
-            found = (_believed(member, spec, kept, opened, until) for member in members)
+            found = (effective_class_weights(candidate, spec, kept, opened, until) for candidate in members)
         else:
             with main_unseen():
-                jobs = [pool.submit(_in_worker, member, spec, kept, until) for member in members]
-            found = (_answer(job, member, spec, kept, opened, until) for job, member in zip(jobs, members))
-        yield from (belief for belief in found if belief is not None)
+                jobs = [pool.submit(_in_worker, candidate, spec, kept, until) for candidate in members]
+            found = (
+                _answer(job, candidate, spec, kept, opened, until) for job, candidate in zip(jobs, members)
+            )
+        yield from (result for result in found if result is not None)
 
 
-def _answer(job: Future[Belief | None], member: Member, *given: Any) -> Belief | None:
+def _answer(job: Future[CandidateResult | None], candidate: Candidate, *given: Any) -> CandidateResult | None:
     """What a worker says; if it has died (killed for its memory, say), the member is trained here."""
     try:
         return job.result()
     except BrokenProcessPool:
-        return _believed(member, *given)
+        return effective_class_weights(candidate, *given)
 
 
-def _believed(
-    member: Member, spec: Spec, kept: Path | None, opened: OpenedArrays, until: float
-) -> Belief | None:
-    asked = member.spec(spec)
+def effective_class_weights(
+    candidate: Candidate, spec: Spec, kept: Path | None, opened: OpenedArrays, until: float
+) -> CandidateResult | None:
+    asked = candidate.spec(spec)
     file = None if kept is None else kept / f"{_digest(asked, opened)}.npz"
-    if file is not None and (found := _read(file, member)) is not None:
+    if file is not None and (found := _read(file, candidate)) is not None:
         return found
     if time.monotonic() > until:
         return None
@@ -173,29 +177,29 @@ def _believed(
     try:
         with seeded(asked.seed, _THREADS):
             run, target = train_one(asked, opened)
-            belief = Belief(member, run.probabilities(target), time.perf_counter() - start)
+            result = CandidateResult(candidate, run.probabilities(target), time.perf_counter() - start)
     except UserError as error:
-        return Belief(member, None, time.perf_counter() - start, str(error))
+        return CandidateResult(candidate, None, time.perf_counter() - start, str(error))
     if file is not None:
         with new_file(file) as part, part.open("wb") as stream:
-            np.savez(stream, probabilities=belief.probabilities, seconds=belief.seconds)  # type: ignore[arg-type]
-    return belief
+            np.savez(stream, probabilities=result.probabilities, seconds=result.seconds)  # type: ignore[arg-type]
+    return result
 
 
-def _read(file: Path, member: Member) -> Belief | None:
+def _read(file: Path, candidate: Candidate) -> CandidateResult | None:
     """What was kept; a file that is damaged is as good as none."""
     try:
         with np.load(file, allow_pickle=False) as found:
-            return Belief(member, found["probabilities"], float(found["seconds"]))
+            return CandidateResult(candidate, found["probabilities"], float(found["seconds"]))
     except Exception:
         return None
 
 
 def _digest(spec: Spec, opened: OpenedArrays) -> str:
-    sketch = hashlib.blake2b(
+    hasher = hashlib.blake2b(
         repr(opening.digest(spec, opened, (__version__, torch.__version__))).encode(), digest_size=16
     )
-    return sketch.hexdigest()
+    return hasher.hexdigest()
 
 
 # --- side by side -------------------------------------------------------------------------------------------
@@ -204,7 +208,9 @@ _OPENED: OpenedArrays | None = None  # of a worker process
 
 
 @contextmanager
-def _pool(members: Sequence[Member], spec: Spec, opened: OpenedArrays) -> Iterator[ProcessPoolExecutor | None]:
+def _pool(
+    members: Sequence[Candidate], spec: Spec, opened: OpenedArrays
+) -> Iterator[ProcessPoolExecutor | None]:
     """Processes, if there are members enough, cores, and samples that can be sent."""
     workers = min(len(members), cores())
     size = opened.source.nbytes + opened.target.nbytes
@@ -229,6 +235,6 @@ def _open(opened: OpenedArrays) -> None:
     torch.set_num_threads(_THREADS)
 
 
-def _in_worker(member: Member, spec: Spec, kept: Path | None, until: float) -> Belief | None:
+def _in_worker(candidate: Candidate, spec: Spec, kept: Path | None, until: float) -> CandidateResult | None:
     assert _OPENED is not None
-    return _believed(member, spec, kept, _OPENED, until)
+    return effective_class_weights(candidate, spec, kept, _OPENED, until)

@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 
 from ba3us.assess import verdict as verdicts
-from ba3us.assess.presence import doubt_of
-from ba3us.assess.verdict import ADAPTED, NEAR, PLAIN, Verdict
-from ba3us.auto.candidates import FAST, ROBUST, SHARPENING, beliefs
-from ba3us.auto.ensemble import Choice
-from ba3us.auto.guard import Pile, _plain, calibrate_run, plain_run
+from ba3us.assess.presence import presence_uncertainty
+from ba3us.assess.verdict import ADAPTED, NEAR, SOURCE_ONLY, Verdict
+from ba3us.auto.candidates import FAST, ROBUST, SHARPENING, train_candidates
+from ba3us.auto.ensemble import Ensemble
+from ba3us.auto.guard import AutoInputs, _plain, calibrate_run, source_only_run
 from ba3us.data import Target
-from ba3us.data.domains import TaughtSource
+from ba3us.data.domains import PseudoLabelledSource
 from ba3us.errors import require
 from ba3us.methods.auto import AutoOptions
 from ba3us.methods.registry import get
@@ -35,8 +35,8 @@ from ba3us.run.opening import Domains, Opened, check_auto
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 from ba3us.run.train import presence_table, train_one
-from ba3us.training import Hook
-from ba3us.training.distributed import Team
+from ba3us.training import Callback
+from ba3us.training.distributed import ProcessGroup
 
 _LONGER = 2  # the taught network learns for so many times a member's updates
 
@@ -45,17 +45,17 @@ def train_auto(
     spec: Spec,
     opened: Opened,
     *,
-    hooks: Sequence[Hook] = (),
+    callbacks: Sequence[Callback] = (),
     state: Path | None = None,
     resume: bool = False,
     show: bool = False,
 ) -> tuple[Run, Target]:
     """Carry out ``method: auto``; as :func:`ba3us.run.train.train_one`."""
-    config, start = spec.resolved(), time.perf_counter()
+    config, start = spec.method_options(), time.perf_counter()
     assert isinstance(config, AutoOptions)
     check_auto(spec)
     require(
-        Team.current().size == 1,
+        ProcessGroup.current().size == 1,
         "The automatic choice is made in one process: name a --method for several devices.",
     )
     require(
@@ -68,61 +68,63 @@ def train_auto(
     )
     kept = None if state is None else files.members_folder(state)
     total = 2 + (len(FAST) if config.preset == "fast" else len(ROBUST + SHARPENING))
-    pile = Pile.of(spec, opened, show)
+    inputs = AutoInputs.of(spec, opened, show)
     with bar("auto", total, show) as shown:
-        plain = plain_run(spec, opened, pile, hooks)
-        choice = Choice(pile.near, plain.probabilities(pile.shown.target))
+        plain = source_only_run(spec, opened, inputs, callbacks)
+        choice = Ensemble(inputs.near, plain.probabilities(inputs.shown.target))
         shown.update(1, f"source-only κ {choice.plain.kappa:.2f}")
-        _try_members(choice, pile, spec, config, kept, shown)
-        lessons = TaughtSource(*pile.domains, pile.rows, choice.labels())
-        seen = Domains(lessons, pile.domains.target)
-        taught, target = train_one(_taught(spec), opened, domains=seen, hooks=hooks)
-        changed = float(np.mean(taught.best.predictions != plain.best.predictions))
+        _try_members(choice, inputs, spec, config, kept, shown)
+        lessons = PseudoLabelledSource(*inputs.domains, inputs.rows, choice.labels())
+        seen = Domains(lessons, inputs.domains.target)
+        distilled, target = train_one(_taught(spec), opened, domains=seen, callbacks=callbacks)
+        changed = float(np.mean(distilled.best.predictions != plain.best.predictions))
         best = choice.best
-        said = verdicts.of_choice(best.name, best.standing, choice.plain, changed, config.force)
-        shown.update(total, f"{best.name} κ {best.standing.kappa:.2f}, {said.word}")
-        run = _run(spec, plain, taught, choice, said)
-        calibrate_run(run, target, spec, opened, pile)
+        said = verdicts.judge_auto(best.name, best.standing, choice.plain, changed, config.force)
+        shown.update(total, f"{best.name} κ {best.standing.kappa:.2f}, {said.outcome}")
+        run = _run(spec, plain, distilled, choice, said)
+        calibrate_run(run, target, spec, opened, inputs)
     run.about["seconds"] = round(time.perf_counter() - start, 2)
     return run, target
 
 
 def _try_members(
-    choice: Choice, pile: Pile, spec: Spec, config: AutoOptions, kept: Path | None, shown: Bar
+    choice: Ensemble, inputs: AutoInputs, spec: Spec, config: AutoOptions, kept: Path | None, shown: Bar
 ) -> None:
     until = time.monotonic() + config.time_limit if config.time_limit else math.inf
     members = FAST if config.preset == "fast" else ROBUST
     if config.preset == "best" and choice.plain.kappa >= NEAR:
         members += SHARPENING
-    for done, belief in enumerate(beliefs(members, pile.scaled(spec), pile.opened, kept, until), start=2):
-        choice.hear(belief)
-        shown.update(done, f"{belief.member.name}; {choice.best.name} κ {choice.best.standing.kappa:.2f}")
+    for done, result in enumerate(
+        train_candidates(members, inputs.scaled(spec), inputs.opened, kept, until), start=2
+    ):
+        choice.add(result)
+        shown.update(done, f"{result.candidate.name}; {choice.best.name} κ {choice.best.standing.kappa:.2f}")
 
 
 def _taught(spec: Spec) -> Spec:
     """The network that learns what was chosen."""
-    config = spec.resolved()
+    config = spec.method_options()
     options = dataclasses.asdict(config) | {"steps": _LONGER * config.steps}
-    return dataclasses.replace(_plain(spec), method=spec.method, options=options, selection="last")
+    return dataclasses.replace(_plain(spec), method=spec.method, method_params=options, selection="last")
 
 
-def _run(spec: Spec, plain: Run, taught: Run, choice: Choice, said: Verdict) -> Run:
+def _run(spec: Spec, plain: Run, distilled: Run, choice: Ensemble, said: Verdict) -> Run:
     """One run of it all, with an evaluation of source-only, of what was adapted, and of what is served."""
-    served = taught if said.served == ADAPTED else plain
+    served = distilled if said.model_used == ADAPTED else plain
     looks = [
-        dataclasses.replace(plain.best, phase=PLAIN, candidate=False),
-        dataclasses.replace(taught.best, phase=ADAPTED, candidate=False),
-        dataclasses.replace(served.best, phase="served", candidate=True),
+        dataclasses.replace(plain.best, phase=SOURCE_ONLY, candidate=False),
+        dataclasses.replace(distilled.best, phase=ADAPTED, candidate=False),
+        dataclasses.replace(served.best, phase="used", candidate=True),
     ]
     full = dataclasses.replace(
         spec,
-        options=dataclasses.asdict(spec.resolved()),
-        threads=served.spec.threads,
+        method_params=dataclasses.asdict(spec.method_options()),
+        n_threads=served.spec.n_threads,
         train=served.spec.train,
-        scale=served.spec.scale,
+        standardize=served.spec.standardize,
     )
     about = served.about | {
-        "settings": get(spec.method).settings_note(spec.resolved()),
+        "settings": get(spec.method).settings_note(spec.method_options()),
         "selected": served.about["selected"] | {"evaluation": len(looks) - 1, "rule": "auto"},
     }
     run = dataclasses.replace(
@@ -130,7 +132,7 @@ def _run(spec: Spec, plain: Run, taught: Run, choice: Choice, said: Verdict) -> 
     )
     run.leaderboard = choice.leaderboard()
     judged, changed = choice.best.standing, said.figures["changed"]
-    if said.served == PLAIN:
+    if said.model_used == SOURCE_ONLY:
         judged, changed = choice.plain, 0.0
-    run.presence = presence_table(run, choice.smoothed, doubt_of(judged.kappa, NEAR, changed))
+    run.presence = presence_table(run, choice.smoothed, presence_uncertainty(judged.kappa, NEAR, changed))
     return run

@@ -12,32 +12,32 @@ import pandas as pd
 from scipy.special import softmax
 
 from ba3us.assess import verdict as verdicts
-from ba3us.assess.verdict import PLAIN, Standing
-from ba3us.auto.candidates import ROBUST, Belief
+from ba3us.assess.verdict import SOURCE_ONLY, Agreement
+from ba3us.auto.candidates import ROBUST, CandidateResult
 from ba3us.scores import Neighbours
 
 VOTE, TOP = "vote", "best three"
 _TOP = 3
-VOTING = {member.method for member in ROBUST}
+VOTING = {candidate.method for candidate in ROBUST}
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class Combination:
     """What could be believed of the target's rows: whose it is, how it stands, and class probabilities."""
 
     name: str
-    standing: Standing
-    beliefs: np.ndarray
+    standing: Agreement
+    train_candidates: np.ndarray
 
 
-def half_vote(voices: Sequence[np.ndarray]) -> np.ndarray:
+def half_weighted_average(voices: Sequence[np.ndarray]) -> np.ndarray:
     """Geometric mean of class probabilities, [n, C] each; the first voice has half of the votes."""
     first, *others = (np.log(voice + 1e-6) for voice in voices)
     mean = (first + np.mean(others, axis=0)) / 2 if others else first
     return softmax(mean, axis=1)
 
 
-class Choice:
+class Ensemble:
     """Members as they come in, and what is to be believed of the target's rows after hearing them.
 
     Robust members vote together with source-only. Where members that sharpen were heard as well (a mild shift),
@@ -45,55 +45,59 @@ class Choice:
     """
 
     def __init__(self, near: Neighbours, plain: np.ndarray) -> None:
-        self.near, self.plain = near, Standing.of(plain.argmax(axis=1), near)
-        self.voices, self.members = [plain], list[Candidate]()
+        self.near, self.plain = near, Agreement.of(plain.argmax(axis=1), near)
+        self.voices, self.members = [plain], list[Combination]()
         self.sharpened = False
-        self.board = [self._row(PLAIN, self.plain, "")]
+        self.board = [self._row(SOURCE_ONLY, self.plain, "")]
         self.smoothed = [near.smoothed(plain).argmax(axis=1)]  # what could be believed of the rows
-        self.best = Candidate(PLAIN, self.plain, plain)
+        self.best = Combination(SOURCE_ONLY, self.plain, plain)
 
-    def hear(self, belief: Belief) -> None:
+    def add(self, result: CandidateResult) -> None:
         """Take a member in, and settle anew what is to be believed."""
-        name, p = belief.member.name, belief.probabilities
+        name, p = result.candidate.name, result.probabilities
         if p is None:
-            self.board.append(self._row(name, None, belief.failure))
+            self.board.append(self._row(name, None, result.failure))
             return
-        member, robust = self._candidate(name, p), belief.member.method in VOTING
-        against = verdicts.objection(member.standing, self.plain)
-        self.board.append(self._row(name, member.standing, against))
+        candidate, robust = self._candidate(name, p), result.candidate.method in VOTING
+        against = verdicts.rejection_reason(candidate.standing, self.plain)
+        self.board.append(self._row(name, candidate.standing, against))
         if not against:
-            self.members.append(member)
+            self.members.append(candidate)
         if robust and not against:
             self.voices.append(p)
-            if belief.member.seed == 0:
+            if result.candidate.seed == 0:
                 self.smoothed.append(self.near.smoothed(p).argmax(axis=1))
         self.sharpened |= not robust
         self.best = max(self._blends(), key=lambda each: each.standing.kappa)
 
     def labels(self) -> np.ndarray:
         """The classes that are to be believed, after the neighbours were heard."""
-        return self.near.smoothed(self.best.beliefs).argmax(axis=1)
+        return self.near.smoothed(self.best.train_candidates).argmax(axis=1)
 
-    def _blends(self) -> list[Candidate]:
+    def _blends(self) -> list[Combination]:
         """What members say together."""
-        found = [self._candidate(VOTE if len(self.voices) > 1 else PLAIN, half_vote(self.voices))]
+        found = [
+            self._candidate(VOTE if len(self.voices) > 1 else SOURCE_ONLY, half_weighted_average(self.voices))
+        ]
         if self.sharpened and len(self.members) >= _TOP:
             top = sorted(self.members, key=lambda each: -each.standing.kappa)[:_TOP]
-            found.append(self._candidate(TOP, np.mean([each.beliefs for each in top], axis=0)))
+            found.append(self._candidate(TOP, np.mean([each.train_candidates for each in top], axis=0)))
         return found
 
-    def _candidate(self, name: str, beliefs: np.ndarray) -> Candidate:
-        return Candidate(name, Standing.of(beliefs.argmax(axis=1), self.near), beliefs)
+    def _candidate(self, name: str, train_candidates: np.ndarray) -> Combination:
+        return Combination(name, Agreement.of(train_candidates.argmax(axis=1), self.near), train_candidates)
 
     def leaderboard(self) -> pd.DataFrame:
         """A row per member and one per blend, the largest κ first; `against` says why one was passed over."""
-        blends = [self._row(each.name, each.standing, "") for each in self._blends() if each.name != PLAIN]
+        blends = [
+            self._row(each.name, each.standing, "") for each in self._blends() if each.name != SOURCE_ONLY
+        ]
         table = pd.DataFrame(self.board + blends)
         table["chosen"] = np.where(table["member"] == self.best.name, "yes", "")
         return table.sort_values("kappa", ascending=False, kind="stable", na_position="last")
 
     @staticmethod
-    def _row(name: str, standing: Standing | None, against: str) -> dict[str, Any]:
+    def _row(name: str, standing: Agreement | None, against: str) -> dict[str, Any]:
         kappa, effective = (math.nan, math.nan) if standing is None else (standing.kappa, standing.effective)
         return {
             "member": name,

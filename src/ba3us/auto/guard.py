@@ -14,10 +14,17 @@ from torch import Tensor
 
 from ba3us.assess import verdict as verdicts
 from ba3us.assess.calibration import Calibration, calibrate, recalibrated
-from ba3us.assess.presence import UNSURE, class_shares, doubt_of, expected_shares, prior_shift, share_intervals
-from ba3us.assess.verdict import ADAPTED, NEAR, PLAIN
-from ba3us.auto.candidates import FAST, Member, beliefs
-from ba3us.auto.ensemble import Choice
+from ba3us.assess.presence import (
+    UNCERTAIN,
+    class_proportions,
+    em_proportions,
+    presence_uncertainty,
+    prior_shift,
+    proportion_intervals,
+)
+from ba3us.assess.verdict import ADAPTED, NEAR, SOURCE_ONLY
+from ba3us.auto.candidates import FAST, Candidate, train_candidates
+from ba3us.auto.ensemble import Ensemble
 from ba3us.data import Source, Target
 from ba3us.data.domains import Part, SourcePart, check_alike
 from ba3us.errors import UserError, require
@@ -31,11 +38,11 @@ from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 from ba3us.run.train import presence_table, scaled, train_one
 from ba3us.scores import Neighbours
-from ba3us.training import Hook
+from ba3us.training import Callback
 
 
 @dataclass(frozen=True, eq=False)
-class Pile:
+class AutoInputs:
     """Vectors of both domains, and what members are shown of the target: at most ten thousand rows."""
 
     opened: OpenedArrays
@@ -43,54 +50,54 @@ class Pile:
     rows: np.ndarray
     shown: Domains
     near: Neighbours
-    scale: bool
+    standardize: bool
 
     def scaled(self, spec: Spec) -> Spec:
         """The spec with what was decided for all of its systems, not for each by what it is shown."""
-        return dataclasses.replace(spec, scale=self.scale)
+        return dataclasses.replace(spec, standardize=self.standardize)
 
     @classmethod
-    def of(cls, spec: Spec, opened: Opened, show: bool = False) -> Pile:
+    def of(cls, spec: Spec, opened: Opened, show: bool = False) -> AutoInputs:
         """From samples."""
         seen = vectors(opened, spec, show)
         rows = sampled(len(seen.target))
-        pile = dataclasses.replace(seen, target=seen.target[rows]) if len(rows) < len(seen.target) else seen
-        shown = pile.domains(None, spec, False)
+        inputs = dataclasses.replace(seen, target=seen.target[rows]) if len(rows) < len(seen.target) else seen
+        shown = inputs.domains(None, spec, False)
         check_alike(*shown)
         scale = bool(getattr(scaled(spec, opened), "scaled", False))
         near = neighbours(*shown, np.arange(len(rows)), scale)
-        return cls(pile, seen.domains(None, spec, False), rows, shown, near, scale)
+        return cls(inputs, seen.domains(None, spec, False), rows, shown, near, scale)
 
 
-def hear_fast(choice: Choice, pile: Pile, spec: Spec) -> None:
+def add_fast_candidates(choice: Ensemble, inputs: AutoInputs, spec: Spec) -> None:
     """Let the members of the preset ``fast`` be heard."""
-    for belief in beliefs(FAST, pile.scaled(spec), pile.opened, None, math.inf):
-        choice.hear(belief)
+    for result in train_candidates(FAST, inputs.scaled(spec), inputs.opened, None, math.inf):
+        choice.add(result)
 
 
-def plain_run(spec: Spec, opened: Opened, pile: Pile, hooks: Sequence[Hook] = ()) -> Run:
+def source_only_run(spec: Spec, opened: Opened, inputs: AutoInputs, callbacks: Sequence[Callback] = ()) -> Run:
     """Source-only, which everything is compared with."""
-    return train_one(_plain(spec), opened, domains=pile.domains, hooks=hooks)[0]
+    return train_one(_plain(spec), opened, domains=inputs.domains, callbacks=callbacks)[0]
 
 
-def calibrate_run(run: Run, target: Target, spec: Spec, opened: Opened, pile: Pile) -> None:
+def calibrate_run(run: Run, target: Target, spec: Spec, opened: Opened, inputs: AutoInputs) -> None:
     """Of a run that has been judged; its twin is the source-only of :func:`plain_run`, on fewer rows.
 
     Where the twin comes to nothing, the run says so and has no calibration.
     """
 
     def twin(part: Source) -> Run:
-        return train_one(_plain(spec), opened, domains=Domains(part, pile.domains.target))[0]
+        return train_one(_plain(spec), opened, domains=Domains(part, inputs.domains.target))[0]
 
     try:
-        run.calibration = calibrated(run, target, pile.domains.source, twin)
+        run.calibration = calibrated(run, target, inputs.domains.source, twin)
     except UserError as error:
         run.notes = [*run.notes, f"There is no calibration: {error}"]
 
 
 def _plain(spec: Spec) -> Spec:
     """The source-only run that everything is compared with."""
-    asked = Member(PLAIN, PLAIN).spec(spec)
+    asked = Candidate(SOURCE_ONLY, SOURCE_ONLY).spec(spec)
     places = ("source", "target", "labels", "root", "classes", "backbone", "weights", "size", "precision")
     also = {name: getattr(spec, name) for name in (*places, "cache_gb", "workers")}
     images = spec.source is not None and spec.of_images
@@ -163,15 +170,15 @@ def prior_corrected(run: Run, target: Target, labels: np.ndarray) -> Run:
     three more columns of ``presence`` have the share of each class by EM, and the ends of its interval.
     """
     why = "the run has no calibration" if run.calibration is None else ""
-    if run.leaderboard is not None and run.verdict is not None and run.verdict.served == ADAPTED:
+    if run.leaderboard is not None and run.verdict is not None and run.verdict.model_used == ADAPTED:
         why = "the model was taught the target's own rows, so its prior is not the source's (name a --method)"
     if why or run.calibration is None:
         run.notes = [*run.notes, f"The prior was not put right: {why}."]
         return run
     logits, warmth = run.logits(target), run.calibration.held_out
-    prior = class_shares(labels, logits.shape[1])
+    prior = class_proportions(labels, logits.shape[1])
     p = softmax(logits[evenly(len(logits), _MOST_ROWS)] / warmth, axis=1)
-    shares = expected_shares(p, prior)
+    shares = em_proportions(p, prior)
     shift = warmth * prior_shift(shares, prior)
     moved = logits + shift
     bias = run.model.module.network.classifier.bias
@@ -188,10 +195,10 @@ def prior_corrected(run: Run, target: Target, labels: np.ndarray) -> Run:
     table["low"], table["high"] = (
         pick(table[end], known[end]) for pick, end in ((np.minimum, "low"), (np.maximum, "high"))
     )
-    table.loc[(table["present"] != known["present"]).to_numpy(), "present"] = UNSURE
+    table.loc[(table["present"] != known["present"]).to_numpy(), "present"] = UNCERTAIN
     run.presence = table
-    low, high = share_intervals(p, prior)
-    for name, values in (("em_share", shares), ("em_low", low), ("em_high", high)):
+    low, high = proportion_intervals(p, prior)
+    for name, values in (("em_proportion", shares), ("em_low", low), ("em_high", high)):
         run.presence[name] = np.round(values, 6)
     run.notes = [
         *run.notes,
@@ -211,29 +218,36 @@ def with_verdict(run: Run, target: Target, spec: Spec, opened: Opened, show: boo
     choice's own settings and no more updates than the run had. Where that can't
     be done, the run says so and has no verdict.
     """
-    if run.verdict is not None or spec.method == PLAIN:
+    if run.verdict is not None or spec.method == SOURCE_ONLY:
         return run
-    options = {"steps": max(1, min(AutoOptions().steps, spec.resolved().steps))}
+    options = {"steps": max(1, min(AutoOptions().steps, spec.method_options().steps))}
     auto = dataclasses.replace(
-        spec, method=AUTO, options=options, protocol=None, task=None, train=None, views=None, ten_crop=False
+        spec,
+        method=AUTO,
+        method_params=options,
+        protocol=None,
+        task=None,
+        train=None,
+        views=None,
+        ten_crop=False,
     )
     try:
         with bar("Comparing with source-only", 2, show) as shown:
             seen = vectors(opened, auto, show)
-            pile = Pile.of(auto, seen)
-            plain = plain_run(auto, seen, pile)
+            inputs = AutoInputs.of(auto, seen)
+            plain = source_only_run(auto, seen, inputs)
             shown.update(1)
-            choice = Choice(pile.near, plain.probabilities(pile.shown.target))
-            hear_fast(choice, pile, auto)
+            choice = Ensemble(inputs.near, plain.probabilities(inputs.shown.target))
+            add_fast_candidates(choice, inputs, auto)
     except UserError as error:
         run.notes = [*run.notes, f"There is no verdict: {error}"]
         return run
-    known = verdicts.speaks_for(choice.best.standing, choice.plain)
+    known = verdicts.has_evidence(choice.best.standing, choice.plain)
     labels = choice.labels() if known else None
-    own, base = (each.best.predictions[pile.rows] for each in (run, plain))
-    run.verdict = verdicts.of_run(own, base, labels, pile.near)
+    own, base = (each.best.predictions[inputs.rows] for each in (run, plain))
+    run.verdict = verdicts.judge_run(own, base, labels, inputs.near)
     others: list[np.ndarray] = choice.smoothed
-    doubt = doubt_of(choice.best.standing.kappa, NEAR, run.verdict.figures["changed"])
-    run.presence = presence_table(run, others, doubt)
-    calibrate_run(run, target, auto, seen, pile)
+    uncertainty = presence_uncertainty(choice.best.standing.kappa, NEAR, run.verdict.figures["changed"])
+    run.presence = presence_table(run, others, uncertainty)
+    calibrate_run(run, target, auto, seen, inputs)
     return run

@@ -127,7 +127,7 @@ class Failure:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class KeptRun:
     """All that is known of a finished run."""
 
     spec: dict[str, Any]
@@ -254,7 +254,7 @@ class Database:
                 found[key] = json.loads(spec)
         return found
 
-    def kept(self, key: str) -> Kept:
+    def kept(self, key: str) -> KeptRun:
         """All of one finished run, with the labels of its target."""
         columns = (
             "spec, history, evaluations, predictions, kind, selected, probabilities, said, labels, labels_kind"
@@ -272,7 +272,7 @@ class Database:
         spec, history, looks, blob, kind, selected, means, said, labels, labels_kind = found[0]
         with self._readable(key):
             evaluations = unpacked(looks)
-            return Kept(
+            return KeptRun(
                 json.loads(spec),
                 unpacked(history),
                 evaluations,

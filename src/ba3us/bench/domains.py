@@ -137,13 +137,13 @@ def dataset(protocol: Protocol, domains: dict[str, Domain], task: Task, subset: 
 
 def digest_of(*parts: str | bytes | np.ndarray) -> str:
     """A digest of texts and arrays, each kept apart from the next."""
-    sketch = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     for part in parts:
         content = (
             part.encode() if isinstance(part, str) else part if isinstance(part, bytes) else part.tobytes()
         )
-        sketch.update(len(content).to_bytes(8, "little") + content)
-    return sketch.hexdigest()
+        hasher.update(len(content).to_bytes(8, "little") + content)
+    return hasher.hexdigest()
 
 
 def _open(protocol: Protocol, name: str, folder: Path, images: bool) -> Domain:

@@ -52,7 +52,7 @@ from ba3us.run.opening import (
 )
 from ba3us.run.spec import Spec
 from ba3us.scores import Neighbours
-from ba3us.training import Hook, Trainer
+from ba3us.training import Callback, Trainer
 
 # --- images -----------------------------------------------------------------------------------------------
 # Images of a benchmark: what they are seen with, and how those of a task are opened.
@@ -208,7 +208,7 @@ class Job:
         named = {name: getattr(self, name) for name in ("method", "options", "seed", "data")}
         seen = {} if self.images is None else {"images": self.images.described}
         looks = {} if self.evaluate_every is None else {"evaluate_every": self.evaluate_every}
-        return {**named, **seen, **looks, "threads": THREADS, "versions": versions}
+        return {**named, **seen, **looks, "n_threads": THREADS, "versions": versions}
 
 
 @dataclass(frozen=True)
@@ -402,8 +402,8 @@ def execute(job: Job, place: Place | None = None) -> Outcome:
     spec, opened = opened_job(job)
     start, cpu_start = time.perf_counter(), time.process_time()
     # of the automatic choice only parts could be told
-    hooks = [_Telling(job.tell)] if job.tell is not None and job.method != AUTO else []
-    run, target = train(spec, opened, hooks=hooks)
+    callbacks = [_Telling(job.tell)] if job.tell is not None and job.method != AUTO else []
+    run, target = train(spec, opened, callbacks=callbacks)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     table = pd.DataFrame(
         [{"phase": e.phase, "step": e.step, "candidate": e.candidate, **e.scores} for e in run.evaluations]
@@ -430,7 +430,7 @@ def execute(job: Job, place: Place | None = None) -> Outcome:
     )
 
 
-class _Telling(Hook):
+class _Telling(Callback):
     """Passes on how far a run has come, now and then."""
 
     def __init__(self, tell: Callable[[float], None]) -> None:
@@ -463,9 +463,9 @@ def opened_job(job: Job) -> tuple[Spec, Opened]:
     pair = job.pair
     spec = Spec(
         method=job.method,
-        options=job.options,
+        method_params=job.options,
         seed=job.seed,
-        threads=THREADS,
+        n_threads=THREADS,
         evaluate_every=job.evaluate_every,
     )
     if job.images is not None:

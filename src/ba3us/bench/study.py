@@ -69,7 +69,7 @@ def prepare(
     variants: str | None = None,
     selection: str | None = None,
     images: dict[str, Any] | None = None,
-    anyway: bool = False,
+    skip_count_check: bool = False,
     first: Sequence[int] = (),
     evaluate_every: int | None = None,
 ) -> Study:
@@ -80,7 +80,7 @@ def prepare(
     `evaluate_every`: look at the target also every so many updates.
     """
     protocol = narrowed(read_protocol(named), tasks, variants, selection)
-    protocol = dataclasses.replace(protocol, expected={}) if anyway else protocol
+    protocol = dataclasses.replace(protocol, expected={}) if skip_count_check else protocol
     for rule in protocol.selection:
         require(rule in RULES, f"Unknown selection rule {rule!r}: {did_you_mean(rule, RULES)}")
     domains, wrong = inspect(protocol, root, bool(images))
@@ -98,7 +98,7 @@ def prepare(
     ]
     todo = jobs(protocol, datasets, systems, seeds or protocol.seeds, options or {}, seen, evaluate_every)
     notes = _notes(protocol, [s.method for s in systems], {d.backbone for d in domains.values()}, seen)
-    notes += ["Samples were not counted."] if anyway else []
+    notes += ["Samples were not counted."] if skip_count_check else []
     if evaluate_every is not None:
         notes.append(f"The target was also looked at every {evaluate_every} updates.")
     folder = root or protocol.folder

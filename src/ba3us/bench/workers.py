@@ -28,13 +28,13 @@ from ba3us.errors import UserError, optional_import, require
 
 
 Work = Callable[[Job], Outcome]
-Told = Callable[[Job, float], None]
+RunReport = Callable[[Job, float], None]
 _PATIENCE = 5  # seconds that a worker is given to end
 _SPAWN = get_context("spawn")
 
 
 def run_local(
-    jobs: Iterable[Job], workers: int = 0, work: Work = execute, told: Told | None = None
+    jobs: Iterable[Job], workers: int = 0, work: Work = execute, told: RunReport | None = None
 ) -> Iterator[tuple[Job, Outcome | Failure]]:
     """Carry jobs out side by side and give each with what became of it, as they end.
 
@@ -140,7 +140,7 @@ def run_on_ray(
     address: str = "auto",
     workers: int = 0,
     work: Work = execute,
-    told: Told | None = None,
+    told: RunReport | None = None,
 ) -> Iterator[tuple[Job, Outcome | Failure]]:
     """Carry jobs out on a cluster and give each with what became of it, as they end.
 

@@ -12,7 +12,7 @@ from ba3us.check import domains, images
 from ba3us.check.domains import Vectors, look, sample_source, sample_target
 from ba3us.check.findings import NOTE, STOP, WARNING, Finding, Report, many, some
 from ba3us.check.images import Sample
-from ba3us.data.domains import check_numbers, let_go
+from ba3us.data.domains import check_numbers, release_pages
 from ba3us.data.files import FeatureSet, check_same_backbone, encoded
 from ba3us.errors import UserError, require
 from ba3us.progress import bar
@@ -37,7 +37,7 @@ def chunks(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         rows = np.asarray(array[start : start + step]).reshape(-1, width)
         yield start, rows.astype(np.float64 if rows.dtype == np.float64 else np.float32, copy=False)
         if isinstance(array, np.memmap):
-            let_go(array)
+            release_pages(array)
 
 
 def good_rows(array: np.ndarray) -> np.ndarray:

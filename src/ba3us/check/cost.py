@@ -78,7 +78,7 @@ def of_depths(backbone: Backbone, rows: tuple[int, int], seen: OpenedArrays) -> 
             dataclasses.replace(cost, seconds=cost.seconds + more, gigabytes=cost.gigabytes + vectors)
             for cost in on_vectors
         )
-    return *on_vectors, *of_backbone(backbone, rows, Spec(method=NAMED).resolved())
+    return *on_vectors, *of_backbone(backbone, rows, Spec(method=NAMED).method_options())
 
 
 def of_head(opened: OpenedArrays) -> tuple[Cost, ...]:
@@ -89,10 +89,10 @@ def of_head(opened: OpenedArrays) -> tuple[Cost, ...]:
 
 
 def _of_system(system: str, train: Callable[..., Any], opened: OpenedArrays) -> Cost:
-    config, spent = Spec(method=system).resolved(), []
+    config, spent = Spec(method=system).method_options(), []
     for updates in (1, 1 + _UPDATES):  # the first also pays for what is done once
         start = time.perf_counter()
-        train(Spec(method=system, options={"steps": updates}), opened)
+        train(Spec(method=system, method_params={"steps": updates}), opened)
         spent.append(time.perf_counter() - start)
     each = max(0.0, spent[1] - spent[0]) / _UPDATES
     vectors = 4 * math.prod(opened.source.shape[1:]) * sum(opened.rows)

@@ -83,11 +83,13 @@ def adapt(
     evaluate_every: Annotated[
         int | None, _option(_TRAINING, "Look at the target also every so many updates (at every refresh).")
     ] = None,
-    scale: Annotated[
+    standardize: Annotated[
         bool | None, _option(_DATA, "Scale columns by the source's (default: if they are far from unit scale).")
     ] = None,
     seed: Annotated[int | None, _option(_TRAINING, "Of initial weights, batches and dropout (0).")] = None,
-    threads: Annotated[int | None, _option(_TRAINING, "CPU threads; results depend on them.")] = None,
+    n_threads: Annotated[
+        int | None, _option(_TRAINING, "CPU threads; results depend on them.", "--threads")
+    ] = None,
     on_nan: Annotated[
         str | None,
         _option(
@@ -144,15 +146,15 @@ def adapt(
         keep_memory()
     out = out or Path("runs") / Path(str(spec.target)).stem
     try:
-        with launched(spec.device, spec.devices, spec.nodes) as team:
+        with launched(spec.device, spec.devices, spec.nodes) as process_group:
             require(
                 tensorboard is None
                 or Path(tensorboard).resolve() not in (out.resolve(), *out.resolve().parents),
                 f"--tensorboard {tensorboard} is the output or holds it: give a folder of its own.",
             )
-            hooks = [] if tensorboard is None else [TensorBoard(tensorboard)]
-            how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "hooks": hooks}
-            run = adapt.adapt(spec, out, **how, show=team.first and not json)
+            callbacks = [] if tensorboard is None else [TensorBoard(tensorboard)]
+            how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "callbacks": callbacks}
+            run = adapt.adapt(spec, out, **how, show=process_group.first and not json)
     except (KeyboardInterrupt, SystemExit):
         again = ["ba3us", *(a for a in sys.argv[1:] if a != "--resume")]
         if can_go_on(out):
@@ -160,7 +162,7 @@ def adapt(
         else:
             say(f"Interrupted before anything was saved; start again with: {shlex.join(again)}")
         raise
-    if team.first:
+    if process_group.first:
         page = _page(out, not json) if report else None
         summary = {"run": str(out), "page": page} | run.summary()
         show(summary, json, _table(summary))
@@ -197,8 +199,8 @@ def _spec(asked: dict[str, Any], config: Path | None, settings: list[str] | None
     if "protocol" in typed and base.method == AUTO:
         typed = {"method": "ba3us"} | typed  # whose settings are published
     if base.method != typed.get("method", base.method) or "protocol" in typed:
-        base = dataclasses.replace(base, options={})  # those of another method, or of our own
-    spec = dataclasses.replace(base, **typed, options=base.options | options)
+        base = dataclasses.replace(base, method_params={})  # those of another method, or of our own
+    spec = dataclasses.replace(base, **typed, method_params=base.method_params | options)
     for name in _OF_AUTO:
         flag = name.replace("_", "-")
         require(
@@ -214,7 +216,7 @@ def _table(summary: dict[str, Any]) -> Group:
     ending: list[Any] = []
     if said := summary.get("verdict"):
         parts += [
-            Text(f"Verdict: {said['word']}. Served: {said['served']}.", style="bold"),
+            Text(f"Verdict: {said['outcome']}. Served: {said['model_used']}.", style="bold"),
             *map(visible, said["reasons"]),
             "",
         ]
@@ -228,13 +230,13 @@ def _table(summary: dict[str, Any]) -> Group:
             texts = ("–" if f is None else f"{f:.{places}f}" for f, places in zip(figures, (2, 1)))
             tried.add_row(row["member"], *texts, visible(why))
         parts += [tried, ""]
-    counts = len(summary["classes_present"]), len(summary["classes_unsure"]), len(summary["classes"])
+    counts = len(summary["classes_present"]), len(summary["classes_uncertain"]), len(summary["classes"])
     title = f"{visible(summary['run'])}: of {counts[2]} classes {counts[0]} are present, {counts[1]} unsure"
     table = Table("class", "share of the target", "95 %", "present", title=title, caption=caption(summary))
-    shown = [row for row in summary["classes"] if row["present"] != "no"]
-    for row in sorted(shown, key=lambda row: -row["share"])[:_MOST]:
+    shown = [row for row in summary["classes"] if row["present"] != "absent"]
+    for row in sorted(shown, key=lambda row: -row["proportion"])[:_MOST]:
         interval = f"{row['low']:.1%} – {row['high']:.1%}"
-        table.add_row(visible(row["class"]), f"{row['share']:.1%}", interval, row["present"])
+        table.add_row(visible(row["class"]), f"{row['proportion']:.1%}", interval, row["present"])
     if len(shown) > _MOST:
         table.add_row("…", f"{len(shown) - _MOST} more in presence.csv", "", "")
     if summary["page"]:

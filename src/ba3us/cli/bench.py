@@ -39,8 +39,8 @@ EvaluateEvery = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="name=value for the methods, or method.name=value for one.")
 ]
-Anyway = Annotated[
-    bool, typer.Option("--anyway", help="Run although samples may be missing; the tables say so.")
+SkipCountCheck = Annotated[
+    bool, typer.Option("--skip-count-check", help="Run although samples may be missing; the tables say so.")
 ]
 
 
@@ -100,7 +100,7 @@ def bench(
     device: Device = None,
     precision: Precision = None,
     cache_gb: CacheGb = None,
-    anyway: Anyway = False,
+    skip_count_check: SkipCountCheck = False,
     check: Annotated[
         bool, typer.Option("--check", help="Compare the data with what is expected; no run.")
     ] = False,
@@ -147,7 +147,7 @@ def bench(
         variants=variants,
         selection=selection,
         images=seen,
-        anyway=anyway,
+        skip_count_check=skip_count_check,
         evaluate_every=evaluate_every,
     )
     rows = benches.run(study, out, workers, retry_failed, not json, address=chosen_address(engine, address))
@@ -200,7 +200,7 @@ def paper(
     device: Device = None,
     precision: Precision = None,
     cache_gb: CacheGb = None,
-    anyway: Anyway = False,
+    skip_count_check: SkipCountCheck = False,
     json: Json = False,
 ) -> None:
     """Write a table or figure of the BA³US paper from your data: runs what is missing, then the files."""
@@ -220,7 +220,7 @@ def paper(
         images=seen,
         workers=workers,
         address=chosen_address(engine, address),
-        anyway=anyway,
+        skip_count_check=skip_count_check,
         show=not json,
     )
     files = [str(path) for path in produce(name, order)]

@@ -233,9 +233,9 @@ def _stored(x: Tensor) -> Tensor:
 
 def _fingerprint(front: nn.Module, images: ImageTarget, precision: str) -> bytes:
     """Changes with the front's weights and layers and with how it is shown images."""
-    sketch = state_hash(front)
-    sketch.update(repr((front, images.size, images.pixels.side, images.mean, images.std, precision)).encode())
-    return sketch.digest()
+    hasher = state_hash(front)
+    hasher.update(repr((front, images.size, images.pixels.side, images.mean, images.std, precision)).encode())
+    return hasher.digest()
 
 
 def _key(front: bytes, image: bytes, row: int, view: int) -> bytes:

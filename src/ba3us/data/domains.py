@@ -36,12 +36,12 @@ class Mapped:
         copy = np.array(self.array[rows], dtype=self.dtype.newbyteorder("="))
         self._resident += copy.nbytes + _NEIGHBOURS * (1 if isinstance(rows, slice) else len(rows))
         if self._resident > _RESIDENT:
-            let_go(self.array)
+            release_pages(self.array)
             self._resident = 0
         return copy
 
 
-def let_go(array: np.ndarray) -> None:
+def release_pages(array: np.ndarray) -> None:
     """Take a mapping's pages out of this process's memory; they are read again when next needed.
 
     A copy-on-write mapping is left alone: its pages hold what the file does not.
@@ -192,7 +192,7 @@ def check_numbers(array: np.ndarray, name: str) -> None:
         if chunk.size and not (chunk.min() >= -most and chunk.max() <= most):  # also if one is NaN
             row, column = np.argwhere(~(np.abs(chunk) <= most))[0]
             _refuse(chunk[row, column], start + int(row), name)
-        let_go(array)
+        release_pages(array)
 
 
 def _refuse(value: np.floating, row: int, name: str) -> None:
@@ -253,7 +253,7 @@ class SourcePart(Part, Source):
 # A source that target rows have joined, under labels that were worked out for them.
 
 
-class TaughtSource(Source):
+class PseudoLabelledSource(Source):
     """The rows of a source, then some of a target's, `repeat` times, so that both weigh about as much.
 
     Parameters

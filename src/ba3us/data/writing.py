@@ -59,7 +59,7 @@ def new_file(path: Path) -> Iterator[Path]:
     A link stays: what it leads to is written.
     """
     path = Path(os.path.realpath(path))
-    with _workshop(path) as made:
+    with _staging_dir(path) as made:
         yield made
         os.replace(made, path)
 
@@ -67,7 +67,7 @@ def new_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def new_files(path: Path) -> Iterator[Path]:
     """As :func:`new_file`; what else is written beside the temporary name comes along, before the file."""
-    with _workshop(path) as made:
+    with _staging_dir(path) as made:
         yield made
         for file in sorted(made.parent.iterdir(), key=lambda file: file.name == made.name):
             os.replace(file, path.with_name(file.name))
@@ -76,7 +76,7 @@ def new_files(path: Path) -> Iterator[Path]:
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder to fill; when the block ends well, it takes its place, else it is removed."""
-    with _workshop(path) as made:
+    with _staging_dir(path) as made:
         made.mkdir()
         yield made
         if path.is_dir():
@@ -119,7 +119,7 @@ def only_writer(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _workshop(path: Path) -> Iterator[Path]:
+def _staging_dir(path: Path) -> Iterator[Path]:
     """A name in a folder of its own beside `path`, which is locked while it is in use, and then removed."""
     path = path.absolute()
     shop, file = _shop(path), None

@@ -104,8 +104,8 @@ def written(facts: Facts) -> str:
         settings=prose(about.get("settings", "unknown")),
         updates=about.get("updates", "?"),
         selection=_selection(run),
-        verdict=_verdict(None if run.verdict is None else run.verdict.packed()),
-        options=yaml.safe_dump(run.spec.options, sort_keys=False).rstrip(),
+        verdict=_verdict(None if run.verdict is None else run.verdict.to_dict()),
+        options=yaml.safe_dump(run.spec.method_params, sort_keys=False).rstrip(),
         interval=", low and high its interval" if "low" in facts.presence[0] else "",
         presence=_presence(facts.presence),
         usage=_usage(facts.served, facts.file, len(facts.classes)),
@@ -155,16 +155,20 @@ def _selection(run: Run) -> str:
 def _verdict(verdict: Any) -> str:
     if not isinstance(verdict, dict):
         return "Whether adapting helped was not judged: this run has no verdict."
-    served = f" Served: {prose(verdict['served'])}." if verdict.get("served") else ""
+    served = f" Served: {prose(verdict['model_used'])}." if verdict.get("model_used") else ""
     reasons = verdict.get("reasons") or []
     listed = "".join(f"\n- {prose(reason)}" for reason in reasons) if isinstance(reasons, list) else ""
-    return f"**Verdict: {prose(verdict.get('word', 'unknown'))}.**{served}" + (f"\n{listed}" if listed else "")
+    return f"**Verdict: {prose(verdict.get('outcome', 'unknown'))}.**{served}" + (
+        f"\n{listed}" if listed else ""
+    )
 
 
 def _presence(rows: list[dict[str, str]]) -> str:
     """Present and unsure classes, the largest share first, and how many are absent."""
-    shown = sorted((row for row in rows if row["present"] != "no"), key=lambda row: -_number(row["share"]))
-    figures = [column for column in ("share", "low", "high") if column in rows[0]]
+    shown = sorted(
+        (row for row in rows if row["present"] != "absent"), key=lambda row: -_number(row["proportion"])
+    )
+    figures = [column for column in ("proportion", "low", "high") if column in rows[0]]
     head = ["class", "present", *figures]
     cells = [
         [verbatim(row["class"]), prose(row["present"]), *(f"{_number(row[column]):.1%}" for column in figures)]

@@ -128,7 +128,7 @@ class BA3US(Method):
             return borrowed_by_progress(c.batch_size, c.rho, step.number, step.horizon)
         return borrowed_by_interval(c.batch_size, c.rho, step.number, step.horizon, c.interval)
 
-    def figures(self, step: Step) -> dict[str, float]:
+    def log_scalars(self, step: Step) -> dict[str, float]:
         """λ of the gradient reversal, and how many classes m spreads over."""
         reversal, entropy_reversal = self._lambdas(step)
         return {
@@ -141,8 +141,10 @@ class BA3US(Method):
         """The terms of Eq. 7; λ sits in the gradient reversal."""
         c, source, target = self.options, outputs.source, outputs.target
         assert source.labels is not None
-        m = self._believed(step)
-        m_source = self._of_rows(m, source) if c.weight_source else source.logits.new_ones(len(source.labels))
+        m = self.effective_class_weights(step)
+        m_source = (
+            self.sample_weights(m, source) if c.weight_source else source.logits.new_ones(len(source.labels))
+        )
         terms = {
             # L_cls^w (Eq. 4)
             "classification": losses.weighted_cross_entropy(source.logits, source.labels, m_source, c.form),
@@ -169,7 +171,7 @@ class BA3US(Method):
         w = self._entropy_weights(losses.entropy(logits), entropy_reversal)
         if c.weight_alignment:
             m_target = w.new_ones(len(target.logits))
-            w = w * torch.cat([self._of_rows(m, source), m_target, self._of_rows(m, borrowed)])
+            w = w * torch.cat([self.sample_weights(m, source), m_target, self.sample_weights(m, borrowed)])
         return losses.balanced_adversarial_loss(self.discriminator(shown), w, sizes, c.form)
 
     def _lambdas(self, step: Step) -> tuple[float, float]:
@@ -184,13 +186,13 @@ class BA3US(Method):
         h = h.detach() if self.options.entropy_gradient == "detached" else reverse_gradient(h, reversal)
         return losses.entropy_weights(h)
 
-    def _believed(self, step: Step) -> Tensor:
+    def effective_class_weights(self, step: Step) -> Tensor:
         """m, or its mixture with the uniform weights while it is not trusted yet."""
         if self.options.trust == "full":
             return self.class_weights
         return (1 - step.progress) / self.num_classes + step.progress * self.class_weights
 
-    def _of_rows(self, m: Tensor, domain: DomainOutputs) -> Tensor:
+    def sample_weights(self, m: Tensor, domain: DomainOutputs) -> Tensor:
         """m(y) per source row. As printed, a weighted mean over n_s wants m of mean 1."""
         assert domain.labels is not None
         weights = m.index_select(0, domain.labels)

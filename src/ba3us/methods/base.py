@@ -451,7 +451,7 @@ class Method(nn.Module):
         """Named terms, already weighted; their sum is minimised."""
         raise NotImplementedError
 
-    def figures(self, step: Step) -> dict[str, float]:
+    def log_scalars(self, step: Step) -> dict[str, float]:
         """Scalars worth a column in the history (ramps, effective classes)."""
         return {}
 

@@ -74,7 +74,7 @@ class CDAN(Method):
         )
         self.discriminator = options.discriminator(self.condition.out_features)
 
-    def figures(self, step: Step) -> dict[str, float]:
+    def log_scalars(self, step: Step) -> dict[str, float]:
         """λ."""
         return {"lambda": self.options.reversal(step)}
 

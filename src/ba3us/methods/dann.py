@@ -32,7 +32,7 @@ class DANN(Method):
         super().__init__(options, network)
         self.discriminator = options.discriminator(network.feature_dim)
 
-    def figures(self, step: Step) -> dict[str, float]:
+    def log_scalars(self, step: Step) -> dict[str, float]:
         """λ."""
         return {"lambda": self.options.reversal(step)}
 

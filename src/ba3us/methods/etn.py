@@ -104,7 +104,7 @@ class ETN(Method):
         """Class-balanced source batches."""
         return dataclasses.replace(super().recipe(), balanced_source=True)
 
-    def figures(self, step: Step) -> dict[str, float]:
+    def log_scalars(self, step: Step) -> dict[str, float]:
         """λ of the source rows."""
         return {"lambda": self.options.reversal(step, ahead=0)}
 

@@ -94,7 +94,7 @@ class IWAN(Method):
         super().__init__(options, network)
         self.adversaries = Adversaries(options, network)
 
-    def figures(self, step: Step) -> dict[str, float]:
+    def log_scalars(self, step: Step) -> dict[str, float]:
         """λ."""
         return {"lambda": self.options.reversal(step, ahead=0)}
 

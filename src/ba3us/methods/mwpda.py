@@ -60,7 +60,7 @@ class MWPDA(ClassWeighted):
         self.shared.copy_(self.class_weights > scores.otsu_threshold(self.class_weights))
         self.class_weights.mul_(torch.where(self.shared > 0, 1.0, self.options.outlier_scale))
 
-    def figures(self, step: Step) -> dict[str, float]:
+    def log_scalars(self, step: Step) -> dict[str, float]:
         """λ, and how many classes are held to be shared."""
         return {"lambda": self.options.reversal(step), "shared_classes": float(self.shared.sum())}
 

@@ -181,7 +181,7 @@ class Selective(ClassWeighted):
         refresh = Refresh(every=self.options.interval, offset=-1, views=True)
         return dataclasses.replace(super().recipe(), refresh=refresh)
 
-    def figures(self, step: Step) -> dict[str, float]:
+    def log_scalars(self, step: Step) -> dict[str, float]:
         """λ, and how many classes the weights spread over."""
         return {
             "lambda": self.options.reversal(step),

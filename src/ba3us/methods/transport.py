@@ -171,7 +171,7 @@ class MPOT(Transport):
         c = self.options
         return c.first_mass + (c.mass - c.first_mass) * min(1.0, step.number / max(1.0, step.horizon / 2))
 
-    def figures(self, step: Step) -> dict[str, float]:
+    def log_scalars(self, step: Step) -> dict[str, float]:
         """The share of rows moved."""
         return {"mass": self.mass(step)}
 

@@ -40,7 +40,7 @@ _EXPANDED = {
     "_project_conv": "conv_pwl", "_bn2": "bn3",
 }  # fmt: skip
 # the first block does not expand, so timm numbers its layers one lower
-_PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
+_FIRST_BLOCK = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
 
 
 def packaged_weights() -> dict[str, Tensor]:
@@ -72,7 +72,7 @@ def _timm_name(name: str) -> str:
     while depth >= _STAGE_DEPTHS[stage]:
         depth -= _STAGE_DEPTHS[stage]
         stage += 1
-    return f"blocks.{stage}.{depth}.{(_PLAIN if number == 0 else _EXPANDED)[layer]}.{kind}"
+    return f"blocks.{stage}.{depth}.{(_FIRST_BLOCK if number == 0 else _EXPANDED)[layer]}.{kind}"
 
 
 # --- resnet50 v1 ------------------------------------------------------------------------------------------
@@ -153,11 +153,11 @@ def square_side(size: int) -> int:
 
 def state_hash(module: nn.Module, digest_size: int = 64) -> hashlib.blake2b:
     """A hash of the names and values of all weights and buffers."""
-    sketch = hashlib.blake2b(digest_size=digest_size)
+    hasher = hashlib.blake2b(digest_size=digest_size)
     for name, tensor in module.state_dict().items():
-        sketch.update(name.encode())
-        sketch.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
-    return sketch
+        hasher.update(name.encode())
+        hasher.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    return hasher
 
 
 def create_backbone(name: str, weights: str | Path | None = None, *, pretrained: bool = True) -> Backbone:

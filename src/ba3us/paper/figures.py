@@ -206,7 +206,9 @@ def uncertainty(out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path
                 for x, value in zip(at, of[moment]):
                     said = f"{value:.2f}".removeprefix("0") if value >= 0.005 else "<.01"
                     axes.text(x, value + 0.015, said, ha="center", fontsize=5.5)
-            axes.set_title(f"{sample}: {of['share'].iloc[0]:.0%} of the weight in $L_{{wce}}^w$", loc="left")
+            axes.set_title(
+                f"{sample}: {of['proportion'].iloc[0]:.0%} of the weight in $L_{{wce}}^w$", loc="left"
+            )
             axes.set_xticks(places, of["class"])
             axes.get_xticklabels()[0].set(fontweight="bold", color=BLUE)
             axes.tick_params(axis="x", length=0)

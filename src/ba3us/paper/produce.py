@@ -204,7 +204,7 @@ class Order:
     images: dict[str, Any] = field(default_factory=dict)
     workers: int = 0
     address: str | None = None
-    anyway: bool = False
+    skip_count_check: bool = False
     show: bool = False
 
 
@@ -289,7 +289,7 @@ def _study(part: Part, order: Order) -> bench.Study:
         options=order.options,
         tasks=",".join(part.tasks),
         images=order.images,
-        anyway=order.anyway,
+        skip_count_check=order.skip_count_check,
         first=part.target_classes,
         evaluate_every=order.evaluate_every,
     )

@@ -189,7 +189,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Course:
+class CurveAxes:
     """What all curves of a run share: which update was `kept`, the last one, and where each phase begins."""
 
     kept: float
@@ -201,7 +201,7 @@ def curves(
     title: str,
     summary: str,
     drawn: Sequence[Curve],
-    course: Course,
+    course: CurveAxes,
     *,
     also: Sequence[float] = (),
     share: bool = False,
@@ -236,7 +236,7 @@ def curves(
     return Chart(title, summary, drawing(height, *parts, width=width), spots, legend)
 
 
-def _events(x: Scale, course: Course, bottom: float) -> Markup:
+def _events(x: Scale, course: CurveAxes, bottom: float) -> Markup:
     """Where phases begin and which update was kept."""
     parts = []
     if len(course.phases) > 1:

@@ -8,17 +8,17 @@ from typing import Any
 from ba3us import methods
 from ba3us.progress import moment
 from ba3us.report.page import Page, Verdict, check_page, write_page
-from ba3us.report.run_report import Told, counted, percent, read_run
+from ba3us.report.run_report import RunReport, counted, percent, read_run
 from ba3us.report.sections import (
     about_section,
+    accuracy_section,
     confidence_section,
-    course_section,
     features_section,
     leaderboard_section,
     pictures_section,
     presence_section,
     statement,
-    truth_section,
+    training_curves_section,
 )
 
 _ANSWERS = {
@@ -63,14 +63,14 @@ def write_run_page(
     return page
 
 
-def run_page(told: Told) -> Page:
+def run_page(told: RunReport) -> Page:
     """All that is known of a run."""
     made = [
         confidence_section(told),
         presence_section(told),
         leaderboard_section(told),
-        truth_section(told),
-        course_section(told),
+        accuracy_section(told),
+        training_curves_section(told),
         features_section(told),
         pictures_section(told),
         about_section(told),
@@ -96,23 +96,23 @@ def run_page(told: Told) -> Page:
     )
 
 
-def verdict(told: Told) -> Verdict:
+def verdict(told: RunReport) -> Verdict:
     """Whether adapting helped, as the run says; and the accuracy, if there are labels."""
     given, figures = told.run.verdict, _accuracy(told)
-    if given is None or given.word not in _ANSWERS:
+    if given is None or given.outcome not in _ANSWERS:
         return Verdict(
             "unknown",
             "Whether adapting helped is not known.",
             ["This run was not compared with source-only, the model that is not adapted."],
             figures,
         )
-    tone, sentence = _ANSWERS[given.word]
-    served = _SERVED.get(given.served, "")
+    tone, sentence = _ANSWERS[given.outcome]
+    served = _SERVED.get(given.model_used, "")
     figures += [(str(name).replace("_", " "), _figure(value)) for name, value in given.figures.items()]
     return Verdict(tone, f"{sentence} {served}".strip(), [str(reason) for reason in given.reasons], figures)
 
 
-def _accuracy(told: Told) -> list[tuple[str, str]]:
+def _accuracy(told: RunReport) -> list[tuple[str, str]]:
     if told.labels is None:
         return []
     hits = told.run.best.predictions == told.labels

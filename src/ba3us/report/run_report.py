@@ -15,12 +15,12 @@ from ba3us.run import storage as files
 from ba3us.run.run import Run
 
 LEADERBOARD = "leaderboard.csv"
-_PRESENCE = ("class", "share", "mean_probability", "present")
+_PRESENCE = ("class", "proportion", "mean_probability", "present")
 SPACE = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True)
-class Told:
+class RunReport:
     """A run and what lies in its folder; `labels` are numbers of `classes`, for every row of the target.
 
     A `quick` page does without what takes longer than a moment.
@@ -48,7 +48,7 @@ class Told:
         return paths_of(self.predictions)
 
 
-def read_run(folder: Path, labels: Path | None = None, quick: bool = False) -> Told:
+def read_run(folder: Path, labels: Path | None = None, quick: bool = False) -> RunReport:
     """Read a run directory, and the target's labels if a file of them is given."""
     run = Run.load(folder)
     predictions = _table(folder / files.PREDICTIONS)
@@ -62,7 +62,7 @@ def read_run(folder: Path, labels: Path | None = None, quick: bool = False) -> T
     classes = [text_of(name) for name in run.model.blueprint.classes]
     rows = len(run.best.predictions)
     found = None if labels is None else read_target_labels(labels, classes, rows, paths_of(predictions))
-    return Told(folder, run, classes, presence, predictions, _table(folder / LEADERBOARD), found, quick)
+    return RunReport(folder, run, classes, presence, predictions, _table(folder / LEADERBOARD), found, quick)
 
 
 def paths_of(predictions: pd.DataFrame | None) -> list[str] | None:

@@ -18,9 +18,9 @@ from ba3us.assess.scoring import accuracies, scored, summary, updates_before
 from ba3us.data.image_cache import UnreadableError, quiet_pillow, thumbnail
 from ba3us.errors import UserError
 from ba3us.paper.figures import MOST_POINTS, tsne
-from ba3us.report.charts import LOOKS, REST, Course, Curve, bar, cloud, curves, look, matrix
+from ba3us.report.charts import LOOKS, REST, Curve, CurveAxes, bar, cloud, curves, look, matrix
 from ba3us.report.page import Cell, Chart, Charts, Code, Part, Picture, Pictures, Section, Table, Words
-from ba3us.report.run_report import SPACE, Told, counted, listed, percent
+from ba3us.report.run_report import SPACE, RunReport, counted, listed, percent
 from ba3us.run import storage as files
 from ba3us.run.opening import Images, list_images
 from ba3us.run.predict import Both, evenly, some_rows
@@ -31,19 +31,30 @@ from ba3us.run.predict import Both, evenly, some_rows
 
 _PRESENT = {
     word: f"{sign}{SPACE}{said}"
-    for word, sign, said in (("yes", "✓", "present"), ("no", "–", "absent"), ("unsure", "?", "unsure"))
+    for word, sign, said in (
+        ("present", "✓", "present"),
+        ("absent", "–", "absent"),
+        ("uncertain", "?", "uncertain"),
+    )
 }
 _MOST_NAMED = 12  # classes in a sentence
 
 
-def presence_section(told: Told) -> Section:
+def presence_section(told: RunReport) -> Section:
     """Every class with its share of the target and whether it is present; intervals where there are some."""
-    table = _class_numbers(told.presence).sort_values("share", ascending=False, kind="stable")
+    table = _class_numbers(told.presence).sort_values("proportion", ascending=False, kind="stable")
     intervals = {"low", "high"} <= set(table)
-    largest = max(table[["share", "high"] if intervals else ["share"]].max().max(), 1e-9)
-    columns = ["class", "in the target?", "", "share", *(["interval"] if intervals else []), "mean probability"]
+    largest = max(table[["proportion", "high"] if intervals else ["proportion"]].max().max(), 1e-9)
+    columns = [
+        "class",
+        "in the target?",
+        "",
+        "proportion",
+        *(["interval"] if intervals else []),
+        "mean probability",
+    ]
     rows = [_row(row, largest, intervals) for row in table.to_dict("records")]
-    marked = np.flatnonzero(table["present"] == "yes").tolist()
+    marked = np.flatnonzero(table["present"] == "present").tolist()
     words = "share: how many of the target's rows the model takes for the class. Bars are drawn to the largest."
     parts: list[Part] = [
         Words(_held(table)),
@@ -61,28 +72,28 @@ def presence_section(told: Told) -> Section:
 
 def _class_numbers(presence: pd.DataFrame) -> pd.DataFrame:
     """The texts of the file as numbers, where they are some."""
-    known = [name for name in ("share", "mean_probability", "low", "high") if name in presence]
+    known = [name for name in ("proportion", "mean_probability", "low", "high") if name in presence]
     return presence.assign(**{name: pd.to_numeric(presence[name], errors="coerce") for name in known})
 
 
 def _row(row: dict[Hashable, Any], largest: float, intervals: bool) -> list[Cell]:
     """Name, answer, bar, share, interval and mean probability of one class."""
-    share = percent(row["share"])
+    share = percent(row["proportion"])
     said = f"{percent(row['low'])} … {percent(row['high'])}" if intervals else ""
     ends = (row["low"] / largest, row["high"] / largest) if intervals else None
     words = f"{row['class']}: {share}" + (f", between {said}" if said else "")
     cells = [
         row["class"],
         _PRESENT.get(row["present"], row["present"]),
-        bar(row["share"] / largest, ends, words),
+        bar(row["proportion"] / largest, ends, words),
     ]
     return [*cells, share, *([said] if intervals else []), percent(row["mean_probability"])]
 
 
 def _held(table: pd.DataFrame) -> str:
     """The answer in a sentence or two."""
-    present = table[table["present"] == "yes"]["class"].tolist()
-    unsure = table[table["present"] == "unsure"]["class"].tolist()
+    present = table[table["present"] == "present"]["class"].tolist()
+    unsure = table[table["present"] == "uncertain"]["class"].tolist()
     seems = f"The target seems to hold {len(present)} of {counted(len(table), 'class', 'classes')}"
     said = [_named(seems, present)] + ([_named(f"{len(unsure)} can't be told", unsure)] if unsure else [])
     return " ".join([*said, "This is judged from predictions; no label of the target was used."])
@@ -104,12 +115,12 @@ def _named(start: str, names: list[str]) -> str:
 _SHOWN = (0.01, 0.02, LEVEL, 0.1, 0.2)
 
 
-def statement(told: Told) -> list[Part]:
+def statement(told: RunReport) -> list[Part]:
     """What may be expected at the usual error level, in words."""
     return [] if told.run.calibration is None else [Words(" ".join(told.run.calibration.said()), aside=True)]
 
 
-def confidence_section(told: Told) -> Section | None:
+def confidence_section(told: RunReport) -> Section | None:
     """Only of runs that were calibrated."""
     made = told.run.calibration
     if made is None:
@@ -130,7 +141,7 @@ def confidence_section(told: Told) -> Section | None:
     return Section("confidence", "How sure single predictions are", parts)
 
 
-def _levels(told: Told, made: Calibration) -> Table:
+def _levels(told: RunReport, made: Calibration) -> Table:
     columns = ["error level", "keep from confidence", "rows kept"]
     truth = _truth(told)
     columns += [] if truth is None else ["wrong of these, by the labels given"]
@@ -145,7 +156,7 @@ def _levels(told: Told, made: Calibration) -> Table:
     return Table("What is kept at an error level", columns, rows, range(1, len(columns)), [_SHOWN.index(LEVEL)])
 
 
-def _truth(told: Told) -> pd.DataFrame | None:
+def _truth(told: RunReport) -> pd.DataFrame | None:
     """Confidence of every row and whether it is wrong, if labels were given."""
     if told.labels is None or told.predictions is None or "confidence" not in told.predictions:
         return None
@@ -160,7 +171,7 @@ def _truth(told: Told) -> pd.DataFrame | None:
 _YES = {"yes", "true", "1"}
 
 
-def leaderboard_section(told: Told) -> Section | None:
+def leaderboard_section(told: RunReport) -> Section | None:
     """The runs behind an automatic choice, if there was one."""
     table = told.leaderboard
     if table is None or table.empty:
@@ -205,7 +216,7 @@ _WORDS = {
 }
 
 
-def truth_section(told: Told) -> Section | None:
+def accuracy_section(told: RunReport) -> Section | None:
     """Only where labels were given."""
     if told.labels is None:
         return None
@@ -219,7 +230,7 @@ def truth_section(told: Told) -> Section | None:
     return Section("accuracy", "Accuracy", parts)
 
 
-def _evaluations(told: Told) -> Table:
+def _evaluations(told: RunReport) -> Table:
     assert told.labels is not None
     names, marked = _WORDS, [0]
     found = summary(told.run, told.labels)
@@ -237,7 +248,7 @@ def _evaluations(told: Told) -> Table:
     return Table("Accuracy by the labels that were given", columns, rows, [1, 2, 3], marked, notes=[note])
 
 
-def _confusion(told: Told, counts: np.ndarray) -> Chart:
+def _confusion(told: RunReport, counts: np.ndarray) -> Chart:
     """True classes that there are, against all that were predicted; of very many, those with most rows."""
     rows = _largest(counts.sum(axis=1))
     columns = _largest(counts.sum(axis=0) + counts.sum(axis=1))
@@ -259,7 +270,7 @@ def _largest(totals: np.ndarray) -> np.ndarray:
     return np.sort(np.argsort(-totals, kind="stable")[: min(_MOST_CLASSES, int((totals > 0).sum()))])
 
 
-def _recall(told: Told, counts: np.ndarray) -> Table:
+def _recall(told: RunReport, counts: np.ndarray) -> Table:
     rows = []
     totals = counts.sum(axis=1)
     for c in np.argsort(-totals, kind="stable")[: int((totals > 0).sum())]:
@@ -293,7 +304,7 @@ _SCORES = {
 }
 
 
-def course_section(told: Told) -> Section:
+def training_curves_section(told: RunReport) -> Section:
     """Everything over the updates."""
     run, history = told.run, told.run.history
     updates = updates_before(history)
@@ -303,7 +314,7 @@ def course_section(told: Told) -> Section:
     starts = [
         (float(updates[part.index].min()), str(name)) for name, part in history.groupby("phase", sort=False)
     ]
-    course = Course(float(at[kept]), float(updates.max()), starts)
+    course = CurveAxes(float(at[kept]), float(updates.max()), starts)
     charts, scores = [_weights(told, at, course)] if told.timed else [], []
     table = pd.DataFrame({"updates": at.astype(int)})
     if told.labels is not None and told.timed:
@@ -336,7 +347,7 @@ def _kept(looks: pd.DataFrame) -> int:
     return int(chosen[0]) if len(chosen) else len(looks) - 1
 
 
-def _members(told: Told) -> Table:
+def _members(told: RunReport) -> Table:
     """Class weights of what an automatic run compared and served; they are no points in time."""
     looks = told.run.evaluations
     weights = np.stack([look.mean_probabilities for look in looks]).astype(float)
@@ -348,7 +359,7 @@ def _members(told: Told) -> Table:
     return Table("Class weights of what was compared", columns, rows, range(1, len(columns)))
 
 
-def _weights(told: Told, at: np.ndarray, course: Course) -> Chart:
+def _weights(told: RunReport, at: np.ndarray, course: CurveAxes) -> Chart:
     """Mean probabilities of the heaviest classes; all others in one curve."""
     weights = np.stack([e.mean_probabilities for e in told.run.evaluations]).astype(float)
     heavy = np.argsort(-weights[told.run.selected], kind="stable")[
@@ -369,7 +380,7 @@ def _weights(told: Told, at: np.ndarray, course: Course) -> Chart:
     )
 
 
-def _accuracy(found: np.ndarray, at: np.ndarray, course: Course) -> Chart:
+def _accuracy(found: np.ndarray, at: np.ndarray, course: CurveAxes) -> Chart:
     best = int(found.argmax())
     said = f"The best of all evaluations has {percent(found[best])}, after {at[best]:,.0f} updates."
     return curves(
@@ -381,13 +392,13 @@ def _accuracy(found: np.ndarray, at: np.ndarray, course: Course) -> Chart:
     )
 
 
-def _score(name: str, at: np.ndarray, values: np.ndarray, course: Course) -> Chart:
+def _score(name: str, at: np.ndarray, values: np.ndarray, course: CurveAxes) -> Chart:
     title, words = _SCORES.get(name, (name.replace("_", " ").capitalize(), "A label-free score."))
     zero = (0,) if name == "effective_classes" else ()
     return curves(title, words, [Curve(title, at, values)], course, also=zero, small=True)
 
 
-def _loss(updates: pd.Series, loss: pd.Series, course: Course) -> Chart:
+def _loss(updates: pd.Series, loss: pd.Series, course: CurveAxes) -> Chart:
     known = loss.notna()
     few = slice(None, None, max(1, -(-int(known.sum()) // _MOST_POINTS)))
     drawn = Curve("loss", updates[known].to_numpy(float)[few], loss[known].to_numpy(float)[few])
@@ -411,7 +422,7 @@ _FEWEST = 4  # rows that t-SNE needs
 _QUICK, _QUICK_IMAGES = 300, 60  # rows in t-SNE, and images that are opened, of a quick page
 
 
-def features_section(told: Told) -> Section:
+def features_section(told: RunReport) -> Section:
     """Drawn if the samples can be opened again; else why not."""
     try:
         parts = _clouds(told)
@@ -422,7 +433,7 @@ def features_section(told: Told) -> Section:
     return Section("features", "Source and target in the adapted features", parts)
 
 
-def _clouds(told: Told) -> list[Part]:
+def _clouds(told: RunReport) -> list[Part]:
     run = told.run
     sizes = run.about["source_rows"], run.about["target_rows"]
     of_images = isinstance(run.model.blueprint.samples, Images)
@@ -477,7 +488,7 @@ def _pca(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return xy, explained
 
 
-def _points(told: Told, both: Both) -> pd.DataFrame:
+def _points(told: RunReport, both: Both) -> pd.DataFrame:
     """One row per mark: domain, class, and what is said of it."""
     true = _true(told)
     rows: list[dict[str, Any]] = [
@@ -491,7 +502,7 @@ def _points(told: Told, both: Both) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _true(told: Told) -> dict[str, str]:
+def _true(told: RunReport) -> dict[str, str]:
     """The label of each row of the target by its name, where labels were given."""
     if told.labels is None:
         return {}
@@ -499,7 +510,7 @@ def _true(told: Told) -> dict[str, str]:
     return {name: told.classes[c] for name, c in zip(names, told.labels)}
 
 
-def _table(told: Told, both: Both) -> Table:
+def _table(told: RunReport, both: Both) -> Table:
     counts = [np.bincount(rows.classes, minlength=len(told.classes)) for rows in both]
     sums = np.bincount(both.target.classes, both.target.probabilities, minlength=len(told.classes))
     means = np.divide(sums, counts[1], out=np.full(len(sums), np.nan), where=counts[1] > 0)
@@ -519,7 +530,7 @@ _EACH = 8  # pictures at either end
 _SIDE = 150  # pixels of their longer side
 
 
-def pictures_section(told: Told) -> Section | None:
+def pictures_section(told: RunReport) -> Section | None:
     """Only of runs on images that predicted them."""
     if not isinstance(told.run.model.blueprint.samples, Images) or told.predictions is None or not told.paths:
         return None
@@ -540,12 +551,12 @@ def pictures_section(told: Told) -> Section | None:
     return Section("images", "Images", [p for p in parts if not isinstance(p, Pictures) or p.pictures])
 
 
-def _sure(told: Told) -> str:
+def _sure(told: RunReport) -> str:
     """The column that says how sure: calibrated confidence, where there is one."""
     return "probability" if told.run.calibration is None else "confidence"
 
 
-def _pictures(told: Told, root: Path, rows: np.ndarray) -> list[Picture]:
+def _pictures(told: RunReport, root: Path, rows: np.ndarray) -> list[Picture]:
     """Those that can still be read."""
     assert told.predictions is not None
     found = []
@@ -566,7 +577,7 @@ def _pictures(told: Told, root: Path, rows: np.ndarray) -> list[Picture]:
 # What was asked for and how it went: settings, versions, times, how to repeat it, what was left out.
 
 
-def about_section(told: Told) -> Section:
+def about_section(told: RunReport) -> Section:
     """The run in its own words."""
     run, about, spec = told.run, told.run.about, told.run.spec
     info = methods.get(spec.method).info

@@ -92,7 +92,7 @@ class Blueprint:
 
     # --- as data -----------------------------------------------------------------------------------------
 
-    def packed(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         kind = "images" if isinstance(self.samples, Images) else "arrays"
         return {
@@ -103,7 +103,7 @@ class Blueprint:
         }
 
     @classmethod
-    def unpacked(cls, content: dict[str, Any]) -> Blueprint:
+    def from_dict(cls, content: dict[str, Any]) -> Blueprint:
         """From what :meth:`packed` gave."""
         samples: Arrays | Images
         samples = Images(**content["images"]) if "images" in content else Arrays(**content["arrays"])
@@ -175,7 +175,7 @@ class Model:
         return _digest(self._header(), self.state())
 
     def _header(self) -> str:
-        return json.dumps({"format": FORMAT, "blueprint": self.blueprint.packed()})
+        return json.dumps({"format": FORMAT, "blueprint": self.blueprint.to_dict()})
 
     @classmethod
     def load(cls, path: Path) -> Model:
@@ -194,7 +194,7 @@ class Model:
                 about.get("digest") == _digest(about["header"], state),
                 f"The model {path} is not as it was written: it is damaged; adapt again.",
             )
-            return cls.rebuilt(Blueprint.unpacked(header["blueprint"]), state)
+            return cls.rebuilt(Blueprint.from_dict(header["blueprint"]), state)
         except UserError:
             raise
         except Exception as error:  # a header can be wrong in any way
@@ -212,8 +212,8 @@ class Model:
 
 
 def _digest(header: str, state: dict[str, Tensor]) -> str:
-    sketch = hashlib.blake2b(header.encode(), digest_size=16)
+    hasher = hashlib.blake2b(header.encode(), digest_size=16)
     for name in sorted(state):
-        sketch.update(name.encode())
-        sketch.update(state[name].contiguous().view(-1).view(torch.uint8).numpy().data)
-    return sketch.hexdigest()
+        hasher.update(name.encode())
+        hasher.update(state[name].contiguous().view(-1).view(torch.uint8).numpy().data)
+    return hasher.hexdigest()

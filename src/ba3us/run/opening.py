@@ -30,7 +30,7 @@ from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone, cut, square_s
 from ba3us.nn.norms import Scale, far_from_unit
 from ba3us.run.spec import Spec
 from ba3us.scores import Neighbours
-from ba3us.training import Rule
+from ba3us.training import SelectionRule
 
 # --- samples ----------------------------------------------------------------------------------------------
 # How a sample becomes a vector: the one part in which features and images differ.
@@ -245,11 +245,11 @@ def digest(spec: Spec, opened: Opened, extra: Any) -> str:
     own = dataclasses.replace(
         spec, source=None, target=None, cache_gb=None, workers=None, weights=None, on_nan="stop"
     )
-    known = (repr(own), spec.resolved(), opened.samples, opened.classes, extra)
-    sketch = hashlib.blake2b(repr(known).encode(errors="surrogateescape"), digest_size=16)
+    known = (repr(own), spec.method_options(), opened.samples, opened.classes, extra)
+    hasher = hashlib.blake2b(repr(known).encode(errors="surrogateescape"), digest_size=16)
     for part in opened.content():
-        sketch.update(part)
-    return sketch.hexdigest()
+        hasher.update(part)
+    return hasher.hexdigest()
 
 
 def some_rows(domain: Target, most: int = _LOOK) -> Tensor:
@@ -456,7 +456,7 @@ def neighbours(source: Source, target: Target, rows: np.ndarray, scaled: bool = 
     return Neighbours.among(seen, ours.mean(dim=0))
 
 
-def rule_of_neighbours(source: Source, target: Target, scaled: bool = False) -> Rule:
+def neighbours_rule(source: Source, target: Target, scaled: bool = False) -> SelectionRule:
     """Selects the evaluation on whose predictions neighbours agree most beyond chance."""
     require(
         len(target.shape) == 1,
@@ -468,7 +468,7 @@ def rule_of_neighbours(source: Source, target: Target, scaled: bool = False) -> 
     def agreed(outputs: DomainOutputs) -> float:
         return near.beyond_chance(outputs.logits.argmax(dim=1).cpu().numpy()[rows])
 
-    return Rule(NEIGHBOURS, agreed, features=False)
+    return SelectionRule(NEIGHBOURS, agreed, features=False)
 
 
 def _flat(rows: Tensor) -> Tensor:

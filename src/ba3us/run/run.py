@@ -22,7 +22,7 @@ from ba3us.run.predict import write_predictions
 from ba3us.run.spec import Spec
 from ba3us.training import Evaluation
 
-_SHARES = ("share", "low", "high", "mean_probability", "em_share", "em_low", "em_high")
+_SHARES = ("proportion", "low", "high", "mean_probability", "em_proportion", "em_low", "em_high")
 _FIGURES = ("kappa", "effective_classes")
 _COLUMNS = ["step", "loss", "score"]  # of every history
 _ABOUT: dict[str, type | tuple[type, ...]] = {
@@ -90,13 +90,13 @@ class Run:
         """Of a domain's rows, [n, C]."""
         return np.concatenate([logits.numpy() for _, logits in self.model.outputs(domain)])
 
-    def classes_called(self, call: str) -> list[Any]:
-        """Classes that are present (``yes``), absent (``no``) or neither for sure (``unsure``)."""
+    def classes_where(self, call: str) -> list[Any]:
+        """Classes that are present absent, or uncertain."""
         return self.presence["class"][self.presence["present"] == call].tolist()
 
     def summary(self) -> dict[str, Any]:
         """JSON values for people and machines."""
-        verdict = {} if self.verdict is None else {"verdict": self.verdict.packed()}
+        verdict = {} if self.verdict is None else {"verdict": self.verdict.to_dict()}
         board = {} if self.leaderboard is None else {"leaderboard": _records(self.leaderboard)}
         sure = {} if self.calibration is None else {"confidence": self.calibration.said()}
         return {
@@ -107,8 +107,8 @@ class Run:
             **board,
             "notes": self.notes,
             "skipped": sum(map(len, self.skipped.values())),
-            "classes_present": self.classes_called("yes"),
-            "classes_unsure": self.classes_called("unsure"),
+            "classes_present": self.classes_where("present"),
+            "classes_uncertain": self.classes_where("uncertain"),
             "classes": self.presence.to_dict(orient="records"),
         }
 
@@ -118,8 +118,8 @@ class Run:
         """Write a run directory, whole or not at all; with predictions for `target`, if it is given."""
         with new_folder(Path(path)) as folder:
             about = self.about | ({"notes": self.notes} if self.notes else {})
-            about |= {} if self.verdict is None else {"verdict": self.verdict.packed()}
-            (folder / files.SPEC).write_text(self.spec.written(**about), encoding="utf-8")
+            about |= {} if self.verdict is None else {"verdict": self.verdict.to_dict()}
+            (folder / files.SPEC).write_text(self.spec.to_yaml(**about), encoding="utf-8")
             self.history.to_csv(folder / files.HISTORY, index=False)
             self.model.save(folder / files.MODEL)
             files.write_evaluations(folder / files.EVALUATIONS, self.evaluations)
@@ -148,7 +148,7 @@ class Run:
                 "history": history,
                 "presence": files.read_frame(path / files.PRESENCE, _SHARES),
                 "leaderboard": files.read_frame(board, _FIGURES) if board.is_file() else None,
-                "verdict": Verdict.unpacked(about.pop("verdict", None)),
+                "verdict": Verdict.from_dict(about.pop("verdict", None)),
                 "selected": int(about["selected"]["evaluation"]),
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -21,7 +21,7 @@ from ba3us.training.distributed import check_accelerator
 from ba3us.training.monitoring import ON_COLLAPSE, ON_NAN
 
 FORMAT = "ba3us spec 1"
-_PLAIN = "source-only"
+_SOURCE_ONLY = "source-only"
 PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}  # ours → Fabric's
 _PATHS = ("source", "target", "labels", "root", "classes", "weights")
 _FEATURES = (".npz", ".npy")
@@ -38,7 +38,7 @@ _FOR_IMAGES = (
     "cache_gb",
     "workers",
 )
-_FOR_FEATURES = ("labels", "scale")
+_FOR_FEATURES = ("labels", "standardize")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Spec:
         Labels of a source that is a bare ``.npy`` array.
     root, classes : str
         Of list files: where their paths start, and class names, one per line.
-    method, options : str, dict
+    method, method_params : str, dict
         A registered name and hyper-parameters over the method's own (or the published ones); ``auto`` chooses.
     protocol, task : str
         Take the settings published for a dataset (``office31``) and one of its tasks (``A->W``).
@@ -63,8 +63,8 @@ class Spec:
     evaluate_every : int
         Look at the target also every so many updates of a named method, for a finer curve and more checkpoints
         to choose from; else only where the method refreshes.
-    scale : bool
-        Scale features by the source's columns, within the model. None: where they are far from unit scale.
+    standardize : bool
+        Standardise features by the source's columns, within the model. None: where they are far from unit scale.
     backbone, weights : str
         What turns an image into a vector, and its weights; see :func:`ba3us.nn.backbones.create_backbone`.
         For arrays that are no vectors: a network of :data:`ba3us.nn.SMALL`.
@@ -99,12 +99,12 @@ class Spec:
     root: str | None = None
     classes: str | None = None
     method: str = AUTO
-    options: dict[str, Any] = field(default_factory=dict)
+    method_params: dict[str, Any] = field(default_factory=dict)
     protocol: str | None = None
     task: str | None = None
     selection: str | Callable[..., float] = "entropy"
     evaluate_every: int | None = None
-    scale: bool | None = None
+    standardize: bool | None = None
     backbone: str | None = None
     weights: str | None = None
     train: str | None = None
@@ -112,7 +112,7 @@ class Spec:
     size: int | None = None
     ten_crop: bool = False
     seed: int = 0
-    threads: int | None = None
+    n_threads: int | None = None
     device: str | None = None
     devices: int | str | None = None
     nodes: int | None = None
@@ -129,7 +129,7 @@ class Spec:
             _check_type(name, getattr(self, name), kind)
         least = {
             "seed": 0,
-            "threads": 1,
+            "n_threads": 1,
             "evaluate_every": 1,
             "views": 0,
             "size": 8,
@@ -156,16 +156,16 @@ class Spec:
 
     def source_only(self) -> Spec:
         """Source-only with what it shares with this method's settings, and as many updates."""
-        config, shared = self.resolved(), dataclasses.fields(methods.get(_PLAIN).method.Options)
+        config, shared = self.method_options(), dataclasses.fields(methods.get(_SOURCE_ONLY).method.Options)
         options = {f.name: getattr(config, f.name) for f in shared}
         options |= {"steps": config.steps + config.warmup_steps, "warmup_steps": 0}
         return dataclasses.replace(
-            self, method=_PLAIN, options=options, protocol=None, task=None, selection="last"
+            self, method=_SOURCE_ONLY, method_params=options, protocol=None, task=None, selection="last"
         )
 
-    def resolved(self) -> MethodOptions:
+    def method_options(self) -> MethodOptions:
         """Every hyper-parameter of the method."""
-        return methods.get(self.method).options(self.protocol, self.task, **self.options)
+        return methods.get(self.method).options(self.protocol, self.task, **self.method_params)
 
     @property
     def of_images(self) -> bool:
@@ -186,7 +186,7 @@ class Spec:
 
     # --- YAML --------------------------------------------------------------------------------------------
 
-    def written(self, **about: Any) -> str:
+    def to_yaml(self, **about: Any) -> str:
         """As YAML, without what is left to others; `about` (what became of it) is for people."""
         require(isinstance(self.selection, str), "A selection that is a function can't be written to a file.")
         plain = {

@@ -124,7 +124,7 @@ def read_presence(path: Path, classes: list[Any]) -> list[dict[str, str]]:
         rows = read_table(path)
         right = [row["class"] for row in rows] == [str(c) for c in classes]
         require(
-            right and all(row["present"] and row["share"] for row in rows),
+            right and all(row["present"] and row["proportion"] for row in rows),
             f"The table {path} is not of this run: adapt again.",
         )
         return rows
@@ -137,7 +137,7 @@ def read_presence(path: Path, classes: list[Any]) -> list[dict[str, str]]:
 def write_calibration(path: Path, calibration: Calibration | None) -> None:
     """What turns logits into confidence, if it is known."""
     if calibration is not None:
-        path.write_text(json.dumps(calibration.packed(), ensure_ascii=False), encoding="utf-8")
+        path.write_text(json.dumps(calibration.to_dict(), ensure_ascii=False), encoding="utf-8")
 
 
 def read_calibration(path: Path) -> Calibration | None:
@@ -145,7 +145,7 @@ def read_calibration(path: Path) -> Calibration | None:
     if not path.is_file():
         return None
     try:
-        return Calibration.unpacked(json.loads(path.read_text(encoding="utf-8")))
+        return Calibration.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"The calibration {path} can't be read: it is damaged; adapt again.") from error
 

@@ -15,16 +15,16 @@ import torch
 from ba3us import __version__, methods
 from ba3us.assess.presence import presence
 from ba3us.data import Target
-from ba3us.data.domains import TaughtSource
+from ba3us.data.domains import PseudoLabelledSource
 from ba3us.nn.norms import Scale
 from ba3us.run import opening
 from ba3us.run.build import Blueprint, Model
-from ba3us.run.opening import NEIGHBOURS, Arrays, Domains, Opened, rule_of_neighbours
+from ba3us.run.opening import NEIGHBOURS, Arrays, Domains, Opened, neighbours_rule
 from ba3us.run.run import Run
 from ba3us.run.spec import PRECISIONS, Spec
-from ba3us.training import Execution, Hook, ProgressBar, Trainer, Watch
+from ba3us.training import Callback, Execution, ProgressBar, Trainer, TrainingMonitor
 from ba3us.training.checkpoints import seeded
-from ba3us.training.distributed import Team
+from ba3us.training.distributed import ProcessGroup
 
 
 def train_one(
@@ -32,7 +32,7 @@ def train_one(
     opened: Opened,
     *,
     domains: Domains | None = None,
-    hooks: Sequence[Hook] = (),
+    callbacks: Sequence[Callback] = (),
     state: Path | None = None,
     resume: bool = False,
     show: bool = False,
@@ -45,7 +45,7 @@ def train_one(
         What to do, and the samples.
     domains : Domains, optional
         In place of those opened, as the network sees them.
-    hooks : sequence of Hook
+    hooks : sequence of Callback
         Onlookers.
     state : path, optional
         Where to keep the state of the run at every evaluation.
@@ -54,7 +54,7 @@ def train_one(
     show : bool
         Show progress on the standard error.
     """
-    config, start = spec.resolved(), time.perf_counter()
+    config, start = spec.method_options(), time.perf_counter()
     samples = scaled(spec, opened)
     blueprint = Blueprint.of(spec.method, config, opened.classes, samples)
     blueprint.check_memory()
@@ -65,29 +65,29 @@ def train_one(
     source, target = domains or opened.domains(front, spec, show)
     scale = module.network.backbone if isinstance(module.network.backbone, Scale) else None
     if scale is not None:
-        scale.fit(opening.some_rows(source.labelled if isinstance(source, TaughtSource) else source))
-    on_cpu, team = opening.place(spec) == "cpu", Team.current()
+        scale.fit(opening.some_rows(source.labelled if isinstance(source, PseudoLabelledSource) else source))
+    on_cpu, process_group = opening.place(spec) == "cpu", ProcessGroup.current()
     execution = Execution(
         seed=spec.seed,
-        threads=spec.threads,
+        n_threads=spec.n_threads,
         evaluate_every=spec.evaluate_every,
         accelerator=spec.device,
-        devices=spec.devices if team.size == 1 else None,  # else they have been started
-        nodes=spec.nodes if team.size == 1 else None,
+        devices=spec.devices if process_group.size == 1 else None,  # else they have been started
+        nodes=spec.nodes if process_group.size == 1 else None,
         precision=PRECISIONS[spec.precision],
         predict_batch=1024 if len(source.shape) == 1 else 32 if on_cpu else 256,
         checkpoint=state,
         on_nan=spec.on_nan,
         on_collapse=spec.on_collapse,
-        identity="" if state is None else opening.digest(spec, opened, (team.size, torch.get_num_threads())),
+        identity=""
+        if state is None
+        else opening.digest(spec, opened, (process_group.size, torch.get_num_threads())),
     )
-    shown = [Watch(), *([ProgressBar(title=spec.method)] if show else ()), *hooks]
+    shown = [TrainingMonitor(), *([ProgressBar(title=spec.method)] if show else ()), *callbacks]
     rule = (
-        rule_of_neighbours(source, target, scale is not None)
-        if spec.selection == NEIGHBOURS
-        else spec.selection
+        neighbours_rule(source, target, scale is not None) if spec.selection == NEIGHBOURS else spec.selection
     )
-    trainer = Trainer(module.network, module.method, execution, rule=rule, hooks=shown)
+    trainer = Trainer(module.network, module.method, execution, rule=rule, callbacks=shown)
     resumed = resume and state is not None and state.is_file()
     result = (trainer.resume(state) if resumed and state is not None else trainer).fit(source, target)
     best = result.evaluations[result.selected]
@@ -99,7 +99,7 @@ def train_one(
         "target_rows": opened.rows[1],
         "updates": result.updates,
         "trained": getattr(samples, "train", None),
-        "processes": team.size,
+        "processes": process_group.size,
         "resumed": resumed,
         "selected": {
             "evaluation": result.selected,
@@ -113,10 +113,10 @@ def train_one(
     }
     full = dataclasses.replace(
         spec,
-        options=dataclasses.asdict(config),
-        threads=spec.threads or torch.get_num_threads(),
+        method_params=dataclasses.asdict(config),
+        n_threads=spec.n_threads or torch.get_num_threads(),
         train=getattr(samples, "train", None),
-        scale=samples.scaled if isinstance(samples, Arrays) else None,
+        standardize=samples.scaled if isinstance(samples, Arrays) else None,
     )
     model = Model(blueprint, result.module, front)
     run = Run(full, model, result.full_history(), result.evaluations, result.selected, pd.DataFrame(), about)
@@ -130,16 +130,16 @@ def scaled(spec: Spec, opened: Opened) -> Any:
     samples = opened.samples
     if not isinstance(samples, Arrays) or samples.network is not None:
         return samples
-    wanted = spec.scale
+    wanted = spec.standardize
     if wanted is None:
         wanted = spec.protocol is None and opening.needs_scaling(opened)
     return dataclasses.replace(samples, scaled=wanted)
 
 
-def presence_table(run: Run, others: Sequence[Any] = (), doubt: float = 0.0) -> pd.DataFrame:
+def presence_table(run: Run, others: Sequence[Any] = (), uncertainty: float = 0.0) -> pd.DataFrame:
     """Which classes are present, by the model that is served and what `others` say."""
     classes = run.model.blueprint.classes
-    table = presence(run.best.predictions, others, len(classes), doubt)
+    table = presence(run.best.predictions, others, len(classes), uncertainty)
     table.insert(0, "class", pd.Series(classes, dtype=object))
     table.insert(4, "mean_probability", run.best.mean_probabilities.astype(float))
-    return table.round(dict.fromkeys(("share", "low", "high", "mean_probability"), 6))
+    return table.round(dict.fromkeys(("proportion", "low", "high", "mean_probability"), 6))

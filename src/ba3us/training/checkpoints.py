@@ -89,13 +89,13 @@ def set_random_state(states: dict[str, torch.Tensor]) -> None:
 
 
 # --- leaving ----------------------------------------------------------------------------------------------
-# Leaving between two updates: a signal waits for the one at hand, so that the state can be saved whole.
+# GracefulShutdown between two updates: a signal waits for the one at hand, so that the state can be saved whole.
 
 
 _HEARD = (signal.SIGINT, signal.SIGTERM)
 
 
-class Leaving:
+class GracefulShutdown:
     """While this lasts, the first Ctrl-C (or SIGTERM, if the program answers it) only sets `asked`.
 
     :meth:`now` then does what the signal would have done; a second one does it at once. Outside the main
@@ -108,7 +108,7 @@ class Leaving:
         self._before: dict[int, Any] = {}
         self._heard: tuple[int, FrameType | None] = (signal.SIGINT, None)
 
-    def __enter__(self) -> Leaving:
+    def __enter__(self) -> GracefulShutdown:
         answered = {number: signal.getsignal(number) for number in _HEARD if self._wait}
         self._before = {number: handler for number, handler in answered.items() if callable(handler)}
         for number in self._before:
@@ -157,7 +157,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def seeded(seed: int, threads: int | None = None) -> Iterator[None]:
+def seeded(seed: int, n_threads: int | None = None) -> Iterator[None]:
     """Seeded randomness and a fixed number of threads, without touching the caller's.
 
     Runs of several Python threads take turns, so that each has the bits that it has alone. A forked process has
@@ -166,8 +166,8 @@ def seeded(seed: int, threads: int | None = None) -> Iterator[None]:
     with _LOCK, torch.random.fork_rng():
         before = torch.get_num_threads()
         torch.manual_seed(seed)
-        if threads is not None and not _FORKED:
-            torch.set_num_threads(threads)
+        if n_threads is not None and not _FORKED:
+            torch.set_num_threads(n_threads)
         try:
             yield
         finally:

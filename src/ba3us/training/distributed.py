@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Team:
+class ProcessGroup:
     """Process number `rank` of `size`; alone unless told otherwise."""
 
     rank: int = 0
     size: int = 1
 
     @classmethod
-    def current(cls) -> Team:
+    def current(cls) -> ProcessGroup:
         """The processes that have been started together."""
         if distributed.is_available() and distributed.is_initialized():
             return cls(distributed.get_rank(), distributed.get_world_size())
@@ -275,7 +275,7 @@ def _started() -> tuple[int, int] | None:
     return here, everywhere // here
 
 
-def start(execution: Execution) -> tuple[Fabric, Team]:
+def start(execution: Execution) -> tuple[Fabric, ProcessGroup]:
     """What a run computes on, as its configuration says or, where it does not, as has been launched."""
     if execution.devices is None and execution.nodes is None:
         place = _launched or Layout("auto", 1, 1)
@@ -286,7 +286,7 @@ def start(execution: Execution) -> tuple[Fabric, Team]:
     return _fabric(place, execution.precision)
 
 
-def _fabric(place: Layout, precision: str) -> tuple[Fabric, Team]:
+def _fabric(place: Layout, precision: str) -> tuple[Fabric, ProcessGroup]:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else it says what was asked of it
     os.environ.pop("LT_STRATEGY", None)  # fabric run's; there is one for many processes, with these settings
     settings: dict[str, Any] = {"find_unused_parameters": True, _KEEP_BUFFERS: False}
@@ -306,7 +306,7 @@ def _fabric(place: Layout, precision: str) -> tuple[Fabric, Team]:
             f"{place.devices} processes on each of {place.nodes} nodes can't work together "
             f"({str(error).strip().splitlines()[0]}): check the launcher's settings, or use one device."
         ) from error
-    return fabric, Team(fabric.global_rank, fabric.world_size) if place.many else Team()
+    return fabric, ProcessGroup(fabric.global_rank, fabric.world_size) if place.many else ProcessGroup()
 
 
 class Prepared(NamedTuple):
@@ -335,25 +335,25 @@ def set_up(fabric: Fabric, module: nn.Module, optimizer: Callable[[], torch.opti
 @contextmanager
 def launched(
     accelerator: str | None = None, devices: int | str | None = None, nodes: int | None = None
-) -> Iterator[Team]:
+) -> Iterator[ProcessGroup]:
     """Start the processes, or join those that torchrun started; runs inside are then spread over all of them.
 
     An error in any of them ends all, with one sentence from the process that had it first.
     """
     global _launched
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")
-    team = Team()
+    process_group = ProcessGroup()
     try:
         _launched = layout(accelerator, devices, nodes)
         if _launched.many:
-            team = _fabric(_launched, "32-true")[1]
-        yield team
+            process_group = _fabric(_launched, "32-true")[1]
+        yield process_group
     except UserError:
         if not _speaks_first(otherwise=True):
             sys.exit(2)
         raise
     except RuntimeError as error:
-        if team.size == 1 or not any(sign in str(error).lower() for sign in _LOST):
+        if process_group.size == 1 or not any(sign in str(error).lower() for sign in _LOST):
             raise
         if not _speaks_first(otherwise=False):
             sys.exit(2)
@@ -363,7 +363,7 @@ def launched(
         ) from error
     finally:
         _launched = None
-    if team.size > 1:
+    if process_group.size > 1:
         distributed.destroy_process_group()
 
 

@@ -17,7 +17,7 @@ from ba3us import scores
 from ba3us.data import Target
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.base import DomainOutputs, Recipe
-from ba3us.training.distributed import Team
+from ba3us.training.distributed import ProcessGroup
 
 if TYPE_CHECKING:
     from ba3us.training.loop import TrainingStep
@@ -57,7 +57,7 @@ def predict_domain(
     domain: Target,
     batch_size: int,
     views: bool = False,
-    team: Team | None = None,
+    process_group: ProcessGroup | None = None,
     features: bool = True,
 ) -> DomainOutputs:
     """Features and logits for every row; with `views`, logits of each extra view under ``extra["views"]``.
@@ -65,8 +65,8 @@ def predict_domain(
     A `team` shares the rows, and every process is given the outputs for all of them. Without `features`, which
     take more room than all else where rows are many, their place is empty ([n, 0]).
     """
-    parameter, team = next(module.parameters()), team or Team()
-    mine = range(len(domain))[team.share(len(domain))]
+    parameter, process_group = next(module.parameters()), process_group or ProcessGroup()
+    mine = range(len(domain))[process_group.share(len(domain))]
 
     def run(batch: Callable[[slice], Tensor], features: bool = False) -> list[Tensor]:
         # a process without rows looks at one too, to know how many columns the others send
@@ -80,7 +80,9 @@ def predict_domain(
                 at = start - made.start
                 place[at : at + len(part)] = part[:, : place.shape[1]]
         return [
-            team.whole(place[: len(mine)], len(domain)) if place.shape[1] else place.new_empty(len(domain), 0)
+            process_group.whole(place[: len(mine)], len(domain))
+            if place.shape[1]
+            else place.new_empty(len(domain), 0)
             for place in kept
         ]
 
@@ -106,7 +108,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Rule:
+class SelectionRule:
     """Scores an evaluation; the largest score is selected, and of equal ones the first (or the `latest`).
 
     `features` says whether the score looks at those of the outputs; else they are not kept for it.
@@ -137,9 +139,11 @@ class Rule:
         return score >= best if self.latest else score > best
 
 
-def _of_logits(name: str, score: Callable[[Tensor], float], sign: int = 1, latest: bool = False) -> Rule:
+def _of_logits(
+    name: str, score: Callable[[Tensor], float], sign: int = 1, latest: bool = False
+) -> SelectionRule:
     """A score of logits as one of outputs."""
-    return Rule(name, lambda outputs: sign * score(outputs.logits), latest, features=False)
+    return SelectionRule(name, lambda outputs: sign * score(outputs.logits), latest, features=False)
 
 
 RULES = {
@@ -155,9 +159,9 @@ RULES = {
 }
 
 
-def rule_for(selection: str | Callable[[DomainOutputs], Any]) -> Rule:
+def rule_for(selection: str | Callable[[DomainOutputs], Any]) -> SelectionRule:
     """A rule by its name, or from a function that scores a target's outputs (larger is better)."""
-    if isinstance(selection, Rule):
+    if isinstance(selection, SelectionRule):
         return selection
     if isinstance(selection, str):
         require(selection in RULES, f"Unknown selection {selection!r}: {did_you_mean(selection, RULES)}")
@@ -165,7 +169,7 @@ def rule_for(selection: str | Callable[[DomainOutputs], Any]) -> Rule:
     require(
         callable(selection), f"The selection is {selection!r}: give a name, such as 'entropy', or a function."
     )
-    return Rule(getattr(selection, "__name__", type(selection).__name__), selection)
+    return SelectionRule(getattr(selection, "__name__", type(selection).__name__), selection)
 
 
 def cheap_scores(logits: Tensor) -> dict[str, float]:
@@ -200,12 +204,12 @@ class Evaluation:
     predictions: np.ndarray
     mean_probabilities: np.ndarray
 
-    def packed(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As tensors, numbers and strings, for a checkpoint."""
         return {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
 
     @classmethod
-    def unpacked(cls, state: dict[str, Any]) -> Evaluation:
+    def from_dict(cls, state: dict[str, Any]) -> Evaluation:
         """From what :meth:`packed` gave."""
         arrays: dict[str, Any] = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in state.items()}
         return cls(**arrays)

@@ -28,16 +28,16 @@ from ba3us.methods.base import WARMUP, Batch, DomainOutputs, Inputs, Method, Pha
 from ba3us.nn import Network
 from ba3us.training import checkpoints, distributed
 from ba3us.training import evaluation as rules
-from ba3us.training.checkpoints import Leaving, seeded
-from ba3us.training.distributed import Team
+from ba3us.training.checkpoints import GracefulShutdown, seeded
+from ba3us.training.distributed import ProcessGroup
 from ba3us.training.evaluation import Evaluation, Result, predict_domain
 from ba3us.training.monitoring import (
     MOST_TRIES,
     ON_COLLAPSE,
     ON_NAN,
     SMALLER,
+    Callback,
     DivergedError,
-    Hook,
     Terms,
     another_try,
     collapsed,
@@ -85,7 +85,7 @@ class Execution:
     """
 
     seed: int = 0
-    threads: int | None = None
+    n_threads: int | None = None
     evaluate_every: int | None = None
     log_every: int = 10
     predict_batch: int = 1024
@@ -106,7 +106,7 @@ class Execution:
             self.on_collapse in ON_COLLAPSE,
             f"on_collapse is {self.on_collapse!r}: choose one of {', '.join(ON_COLLAPSE)}.",
         )
-        for name in ("threads", "evaluate_every", "log_every", "predict_batch", "checkpoint_every"):
+        for name in ("n_threads", "evaluate_every", "log_every", "predict_batch", "checkpoint_every"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"{name} is {value}: it must be at least 1.")
 
@@ -177,15 +177,27 @@ class Feed:
     """
 
     def __init__(
-        self, fabric: Fabric, team: Team, source: Source, target: Target, phase: int, dtype: torch.dtype
+        self,
+        fabric: Fabric,
+        process_group: ProcessGroup,
+        source: Source,
+        target: Target,
+        phase: int,
+        dtype: torch.dtype,
     ) -> None:
-        self.team, self.source, self.target, self.phase, self.dtype = team, source, target, phase, dtype
+        self.process_group, self.source, self.target, self.phase, self.dtype = (
+            process_group,
+            source,
+            target,
+            phase,
+            dtype,
+        )
         self.move = None if fabric.device.type == "cpu" else fabric.to_device
 
     def inputs(self, rows: BatchIndices, step: int) -> Inputs:
         """The batches of update `step`."""
         joint = rows.source, rows.target, rows.borrowed
-        shares = [self.team.share(len(drawn)) for drawn in joint]
+        shares = [self.process_group.share(len(drawn)) for drawn in joint]
         mine = [torch.from_numpy(drawn[share]) for drawn, share in zip(joint, shares)]
         draws = [draw_numbers(self.phase, step, i, len(joint[i]))[shares[i]] for i in range(3)]
         drawn = zip((self.source, self.target, self.source), mine, draws)
@@ -205,7 +217,9 @@ class Feed:
         positions = streams.positions()
         rows = draw()
         streams.seek(positions)
-        mine = [joint[self.team.share(len(joint))] for joint in (rows.source, rows.borrowed, rows.target)]
+        mine = [
+            joint[self.process_group.share(len(joint))] for joint in (rows.source, rows.borrowed, rows.target)
+        ]
         self.source.expect(np.concatenate(mine[:2]))
         self.target.expect(mine[2])
 
@@ -223,13 +237,13 @@ class TrainingStep(nn.Module):
     def __init__(self, network: Network, method: Method) -> None:
         super().__init__()
         self.network, self.method = network, method
-        self.team = Team()
+        self.process_group = ProcessGroup()
 
     def forward(self, inputs: Inputs, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss to minimise, and the named terms that it is the sum of, detached."""
-        with self.team.apart(step):
+        with self.process_group.apart(step):
             outputs = self.method.outputs(self.network, inputs)
-        outputs = self.team.joined(outputs)
+        outputs = self.process_group.joined(outputs)
         warm = step.phase == WARMUP
         terms = self.method.warmup_losses(outputs) if warm else self.method.losses(outputs, step)
         loss = functools.reduce(operator.add, terms.values())
@@ -254,7 +268,7 @@ class Trainer:
     streams : optional
         In place of seeded streams: an object with ``draw(source, target, borrowed) -> BatchIndices``,
         ``positions()`` and ``seek(positions)``.
-    hooks : sequence of Hook
+    hooks : sequence of Callback
         Onlookers; where several processes share a run, those of the first.
     rule : str or function
         Which evaluation's weights are selected: a name of :data:`ba3us.training.evaluation.RULES`, or a function
@@ -269,14 +283,14 @@ class Trainer:
         *,
         recipe: Recipe | None = None,
         streams: Any = None,
-        hooks: Sequence[Hook] = (),
+        callbacks: Sequence[Callback] = (),
         rule: str | Callable[[DomainOutputs], Any] = "entropy",
     ) -> None:
         self.execution = execution or Execution()
         self.recipe = recipe or method.recipe()
         self.module = TrainingStep(network, method)
         self.streams = streams
-        self.hooks = hooks
+        self.callbacks = callbacks
         self.rule = rules.rule_for(rule)
         self.rows: list[dict[str, Any]] = []
         self.evaluations: list[Evaluation] = []
@@ -287,7 +301,7 @@ class Trainer:
         self.noticed: dict[str, str] = {}  # by onlookers: a few words for the progress, a sentence for the run
         self._trainable = trainable(self.module)
         self._terms = Terms()
-        self._leaving = Leaving(wait=False)
+        self._shutdown = GracefulShutdown(wait=False)
         self._position = self._start = (0, 0)  # phase and update: where it is, and where to go on from
         self._resumed: dict[str, Any] | None = None
         self._good: dict[str, Any] | None = None  # the last state that may be gone back to
@@ -299,9 +313,9 @@ class Trainer:
         return self.module.method
 
     @property
-    def team(self) -> Team:
+    def process_group(self) -> ProcessGroup:
         """The processes that share the run."""
-        return self.module.team
+        return self.module.process_group
 
     def resume(self, path: Path | str) -> Trainer:
         """Go on from a checkpoint; the run then equals one that was never interrupted."""
@@ -325,24 +339,24 @@ class Trainer:
         for name in ("best_score", "selected", "best_state", "rate"):
             setattr(self, name, state[name])
         self.rows, self.tries = list(state["rows"]), list(state["tries"])
-        self.evaluations = [Evaluation.unpacked(e) for e in state["evaluations"]]
+        self.evaluations = [Evaluation.from_dict(e) for e in state["evaluations"]]
         self._start, self._resumed = tuple(state["position"]), copy.deepcopy(state)  # an optimiser changes it
 
     def fit(self, source: Source, target: Target) -> Result:
         """Run all phases of the recipe; returns the result with the selected weights loaded."""
-        fabric, self.module.team = distributed.start(self.execution)
+        fabric, self.module.process_group = distributed.start(self.execution)
         self._check(source, target)
-        with seeded(self.execution.seed, self.execution.threads):
+        with seeded(self.execution.seed, self.execution.n_threads):
             if self.streams is None:
                 labels = source.labels.numpy() if self.recipe.balanced_source else None
                 self.streams = Streams(len(source), len(target), self.execution.seed, labels)
             with ExitStack() as ending:  # every hook hears of the end, whatever happens
-                for hook in reversed(self.hooks if self.team.first else ()):
-                    ending.callback(hook.on_end, self)
+                for callback in reversed(self.callbacks if self.process_group.first else ()):
+                    ending.callback(callback.on_end, self)
                 self._notify("on_start")
                 # several processes would not hear of a signal at the same update
-                alone = self.execution.checkpoint is not None and self.team.size == 1
-                self._leaving = ending.enter_context(Leaving(wait=alone))
+                alone = self.execution.checkpoint is not None and self.process_group.size == 1
+                self._shutdown = ending.enter_context(GracefulShutdown(wait=alone))
                 while not self._ran_through(fabric, source, target):
                     pass
         return self._result()
@@ -384,7 +398,7 @@ class Trainer:
         )
         work = distributed.set_up(fabric, self.module, lambda: optimizer(self.module, self.recipe, phase))
         dtype = next(self.module.parameters()).dtype
-        feed = Feed(fabric, self.team, source, target, number, dtype)
+        feed = Feed(fabric, self.process_group, source, target, number, dtype)
         evaluated = self._resumed is not None
         if self._resumed is not None:
             work.optimizer.load_state_dict(self._resumed["optimizer"])
@@ -399,10 +413,10 @@ class Trainer:
             due = not evaluated and self._observe(phase, step, source, target)
             if due or (self._good is None and self.execution.on_nan == "retry"):
                 self._keep_good()
-            if due or self._leaving.asked:
+            if due or self._shutdown.asked:
                 self._save(self.execution.checkpoint)
-            if self._leaving.asked:
-                self._leaving.now()
+            if self._shutdown.asked:
+                self._shutdown.now()
             evaluated = False
             if index == phase.steps or self._stopped():
                 break
@@ -448,7 +462,7 @@ class Trainer:
         if not (refresh or look or unseen):
             return saved is not None and step.number > 0 and step.number % saved == 0
         self._terms.check()
-        self.team.average_statistics(self.module)
+        self.process_group.average_statistics(self.module)
         outputs = self._refresh(step, source, target) if refresh else self._predict(target)
         entropy = scores.mean_entropy(outputs.logits)
         require_numbers(entropy, "The target's mean entropy", step)
@@ -470,7 +484,7 @@ class Trainer:
 
     def _predict(self, domain: Target, views: bool = False) -> DomainOutputs:
         batch, kept = self.execution.predict_batch, self.recipe.refresh.features or self.rule.features
-        return predict_domain(self.module, domain, batch, views, self.team, kept)
+        return predict_domain(self.module, domain, batch, views, self.process_group, kept)
 
     def _refresh(self, step: Step, source: Source, target: Target) -> DomainOutputs:
         """Show the method what its recipe asks for; returns the outputs for the whole target."""
@@ -481,7 +495,7 @@ class Trainer:
         outputs = self._predict(target, wanted.views)
         require_numbers(float(outputs.logits.sum()), "What the network says of the target", step)
         self.method.refresh(outputs)
-        self.team.same_buffers(self.method)
+        self.process_group.same_buffers(self.method)
         return self._predict(target) if wanted.again else outputs
 
     def _copy_state(self) -> dict[str, Tensor]:
@@ -492,15 +506,15 @@ class Trainer:
         row["loss"] = self._terms.checked()
         row |= {name: float(value.detach()) for name, value in terms.items()}
         if step.phase != WARMUP:
-            row |= self.method.figures(step)
+            row |= self.method.log_scalars(step)
         self.rows.append(row)
-        self._notify("on_row", row)
+        self._notify("on_log", row)
 
     def _save(self, path: Path | None) -> None:
         if path is None:
             return
-        self.team.average_statistics(self.module)
-        if self.team.first:
+        self.process_group.average_statistics(self.module)
+        if self.process_group.first:
             here = self._good is None or self._good["position"] == list(self._position)
             checkpoints.save(path, self._state() | ({} if here else {"good": self._good}))
 
@@ -518,7 +532,7 @@ class Trainer:
             "streams": self.streams.positions(),
             "random": checkpoints.random_state(),
             "rows": list(self.rows),
-            "evaluations": [e.packed() for e in self.evaluations],
+            "evaluations": [e.to_dict() for e in self.evaluations],
             "rule": self.rule.name,
             "identity": self.execution.identity,
             "best_score": self.best_score,
@@ -529,7 +543,7 @@ class Trainer:
         }
 
     def _result(self) -> Result:
-        self.module.team = Team()  # from here on each process goes its own way
+        self.module.process_group = ProcessGroup()  # from here on each process goes its own way
         last = self._copy_state()
         states = {"selected": self.best_state or last, "last": last}
         selected = self.selected if self.best_state else len(self.evaluations) - 1
@@ -538,8 +552,8 @@ class Trainer:
         return result.use("selected")
 
     def _notify(self, event: str, *args: Any) -> None:
-        for hook in self.hooks if self.team.first else ():
-            getattr(hook, event)(self, *args)
+        for callback in self.callbacks if self.process_group.first else ():
+            getattr(callback, event)(self, *args)
 
     def _check(self, source: Source, target: Target) -> None:
         check_alike(source, target)
@@ -549,6 +563,8 @@ class Trainer:
             source.num_classes == classes,
             f"The source has {source.num_classes} classes, the network {classes}: build it for the source.",
         )
-        self.team.check_batch(self.recipe.batch_size)
+        self.process_group.check_batch(self.recipe.batch_size)
         rows = (len(source), len(target))
-        self.team.check_same("rows, seed or where to go on", (*rows, self.execution.seed, *self._start))
+        self.process_group.check_same(
+            "rows, seed or where to go on", (*rows, self.execution.seed, *self._start)
+        )

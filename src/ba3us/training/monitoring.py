@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 # Points where something may look on as training goes by.
 
 
-class Symptom(NamedTuple):
+class TrainingWarning(NamedTuple):
     """What an onlooker noticed, in a few words for a line of progress, and in a sentence."""
 
     short: str
     said: str
 
 
-class Hook:
+class Callback:
     """Base of onlookers; every method does nothing. A hook reads, it never steers."""
 
     def on_start(self, trainer: Trainer) -> None:
@@ -48,7 +48,7 @@ class Hook:
     def on_gradients(self, trainer: Trainer, step: Step) -> None:
         """After backward, before the optimiser."""
 
-    def on_row(self, trainer: Trainer, row: dict[str, Any]) -> None:
+    def on_log(self, trainer: Trainer, row: dict[str, Any]) -> None:
         """After a row was added to the history."""
 
     def on_step(self, trainer: Trainer, step: Step) -> None:
@@ -71,7 +71,7 @@ _LEFT = 0.4  # of the largest number of effective classes that was seen
 _LOOKS = 2  # in a row: a collapse that passes is none
 
 
-def collapsed(evaluations: Sequence[Evaluation]) -> Symptom | None:
+def collapsed(evaluations: Sequence[Evaluation]) -> TrainingWarning | None:
     """Whether the last looks at the target, of phases that adapt, have all but few classes lost."""
     looks = [each for each in evaluations if each.candidate]
     if len(looks) < _LOOKS:
@@ -80,7 +80,7 @@ def collapsed(evaluations: Sequence[Evaluation]) -> Symptom | None:
     least = max(min(_FEW, classes / 2), _LEFT * max(spread))
     if max(spread[-_LOOKS:]) >= least:
         return None
-    return Symptom(
+    return TrainingWarning(
         "predictions collapse",
         f"At update {looks[-1].step} predictions had fallen onto {spread[-1]:.1f} effective classes of "
         f"{classes} ({max(spread):.1f} at the most): unless the target holds so few, they have collapsed.",
@@ -183,45 +183,45 @@ _ONE_CLASS = 1.05  # effective classes, below which the weights have one class o
 _SATURATED = 0.01  # of its first value, which is that of guessing
 
 
-def vanished_weights(first: Row, recent: Sequence[Row]) -> Symptom | None:
+def vanished_weights(first: Row, recent: Sequence[Row]) -> TrainingWarning | None:
     """Class weights that have left all classes but one, or all: the others teach nothing any more."""
     kept = [row.get("shared_classes", row.get("effective_classes")) for row in recent]
     if not all(count is not None and count < _ONE_CLASS for count in kept):
         return None
     left = "one class alone" if kept[-1] else "no class at all"
-    return Symptom(
+    return TrainingWarning(
         "class weights vanish",
         f"From update {recent[0]['step']} on the class weights stood on {left}, so that the "
         "others were no longer learnt: unless the target holds one class, do not trust it.",
     )
 
 
-def saturated_discriminator(first: Row, recent: Sequence[Row]) -> Symptom | None:
+def saturated_discriminator(first: Row, recent: Sequence[Row]) -> TrainingWarning | None:
     """An adversary that tells the domains apart without a mistake: its gradient is gone, and nothing aligns."""
     start = first.get("alignment", 0.0) if "lambda" in first else 0.0
     if start <= 0 or not all(row["alignment"] < _SATURATED * start for row in recent):
         return None
-    return Symptom(
+    return TrainingWarning(
         "discriminator saturated",
         f"From update {recent[0]['step']} on the discriminator told source and target apart without a mistake, "
         "so that nothing drew them together: scale the inputs, or lower learning_rate.",
     )
 
 
-SYMPTOMS: tuple[Callable[[Row, Sequence[Row]], Symptom | None], ...] = (
+CHECKS: tuple[Callable[[Row, Sequence[Row]], TrainingWarning | None], ...] = (
     vanished_weights,
     saturated_discriminator,
 )
 
 
-class Watch(Hook):
+class TrainingMonitor(Callback):
     """Looks at every row for symptoms; each is noticed once, and shown by the trainer from then on."""
 
     def on_start(self, trainer: Trainer) -> None:
         """A run that goes on has rows already."""
         self._look_back(trainer)
 
-    def on_row(self, trainer: Trainer, row: Row) -> None:
+    def on_log(self, trainer: Trainer, row: Row) -> None:
         """Look at the last rows."""
         self._look(trainer, len(trainer.rows))
 
@@ -247,11 +247,11 @@ class Watch(Hook):
         recent = trainer.rows[max(0, end - _WINDOW) : end]
         if len(recent) < _WINDOW or recent[0]["phase"] != phase:
             return
-        for symptom in SYMPTOMS:
+        for symptom in CHECKS:
             self._notice(trainer, symptom(first, recent))
 
     @staticmethod
-    def _notice(trainer: Trainer, seen: Symptom | None) -> None:
+    def _notice(trainer: Trainer, seen: TrainingWarning | None) -> None:
         if seen is not None:
             trainer.noticed.setdefault(seen.short, seen.said)
 
@@ -268,7 +268,7 @@ _SHOWN = {
 }
 
 
-class ProgressBar(Hook):
+class ProgressBar(Callback):
     """One bar over the updates of all phases: phase, loss, target entropy, effective classes, borrowed.
 
     Parameters
@@ -297,7 +297,7 @@ class ProgressBar(Hook):
         """Move on."""
         self._show(trainer, step.phase, step.number + 1)
 
-    def on_row(self, trainer: Trainer, row: dict[str, Any]) -> None:
+    def on_log(self, trainer: Trainer, row: dict[str, Any]) -> None:
         """Take the row's figures."""
         self._figures |= row
 
@@ -324,7 +324,7 @@ class ProgressBar(Hook):
 # What TensorBoard shows of a training: losses, ramps and label-free scores over the updates.
 
 
-class TensorBoard(Hook):
+class TensorBoard(Callback):
     """Writes through Fabric's logger; each training it looks on at has a folder of its own below `folder`."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -346,7 +346,7 @@ class TensorBoard(Hook):
         free = next(n for n in itertools.count(1) if not (self.folder / f"{name}-{n}").exists())
         self._logger = TensorBoardLogger(self.folder, name=None, version=f"{name}-{free}")
 
-    def on_row(self, trainer: Trainer, row: dict[str, Any]) -> None:
+    def on_log(self, trainer: Trainer, row: dict[str, Any]) -> None:
         """The figures of an update."""
         figures = {key: value for key, value in row.items() if isinstance(value, int | float) and key != "step"}
         self._log(trainer, row["phase"], row["step"], "update", figures)
