@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import pickle
 import socket
+import subprocess
 import time
 import zipfile
 import zlib
@@ -83,6 +85,81 @@ def test_checkpoints_models_and_weights_run_no_code(tmp_path, bomb):
         refused(Model.load, tmp_path / f"{prefix}x.safetensors")
         pytest.importorskip("timm", reason="the extra vision is not installed")
         refused(lambda path: create_backbone("test_resnet", path), tmp_path / f"{prefix}x.pth")
+
+
+# --- pictures that are programs -----------------------------------------------------------------------------
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 100 100\n%%EndComments\n0 0 100 100 rectfill\n%%EOF\n"
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Folders of pictures of which one each is an EPS file called x.jpg; no other program may be started."""
+    pytest.importorskip("PIL.Image", reason="the extra vision is not installed")
+    from PIL import EpsImagePlugin, Image
+
+    def started(*_, **__):
+        raise AssertionError("a program was started")
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", started)
+    monkeypatch.setattr(subprocess, "Popen", started)
+    monkeypatch.setenv("BA3US_CACHE", str(tmp_path / "cache"))
+    Image.init()  # so that Pillow knows all its formats
+    for folder in ("s/a", "s/b", "t"):
+        (tmp_path / folder).mkdir(parents=True)
+        for number in range(4):
+            noise = np.random.default_rng([len(folder), ord(folder[-1]), number]).integers(0, 256, (40, 40, 3))
+            Image.fromarray(noise.astype(np.uint8)).save(tmp_path / folder / f"{number}.jpg")
+        (tmp_path / folder / "x.jpg").write_bytes(EPS)
+    return tmp_path
+
+
+def test_a_program_called_jpg_is_unreadable(program):
+    from ba3us.data.image_cache import UnreadableError, decode, thumbnail
+
+    for read in (decode, thumbnail):
+        with pytest.raises(UnreadableError, match="not an image of a supported format"):
+            read(program / "t" / "x.jpg", 16)
+
+
+def test_no_command_starts_a_program_called_jpg(program, monkeypatch, capsys):
+    pytest.importorskip("timm", reason="the extra vision is not installed")
+    import timm
+    from safetensors.torch import save_file
+
+    from ba3us.check.images import measured_images
+    from ba3us.data.image_cache import CachedPixels
+    from ba3us.data.store import Store
+
+    save_file(timm.create_model("test_resnet").state_dict(), program / "w.safetensors")
+    monkeypatch.chdir(program)
+    network = "--backbone test_resnet --weights w.safetensors"
+    asked = [
+        f"embed t {network} --out t.npz",
+        f"check s t {network} --no-cost",
+        f"adapt s t {network} --method source-only --steps 2 --out run",
+        "predict run t --out out.csv",
+        "report run",
+    ]
+    if _installed("onnx", "onnxscript", "onnxruntime"):
+        asked.append("export run --onnx model.onnx")
+    for words in asked:
+        monkeypatch.setattr("sys.argv", ["ba3us", *words.split(), "--json"])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        shown = capsys.readouterr()
+        assert not code, (words, shown.err)
+    pixels = CachedPixels(
+        read_images(program / "t"), [b""] * 5, 8, Store(program / "c", (8, 8, 3), "u1", 0, []), 1
+    )
+    assert [look.name for look in measured_images(pixels, 1)] == ["0.jpg", "1.jpg", "2.jpg", "3.jpg"]
+
+
+def _installed(*names: str) -> bool:
+    return all(importlib.util.find_spec(name) for name in names)
 
 
 # --- places -------------------------------------------------------------------------------------------------

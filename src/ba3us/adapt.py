@@ -10,18 +10,16 @@ from typing import Any
 from ba3us.assess.calibration import LEVEL, check_level
 from ba3us.auto.choose import train_auto
 from ba3us.auto.guard import check_correctable, prior_corrected, with_verdict
-from ba3us.check.cost import deeper
 from ba3us.data import Target
 from ba3us.data.files import Origin, check_same_backbone
 from ba3us.data.writing import UnwrittenError, check_new_file, new_file, only_writer
 from ba3us.errors import UserError, require
 from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.registry import get
-from ba3us.progress import say
 from ba3us.run import opening
 from ba3us.run import storage as files
 from ba3us.run.build import Model
-from ba3us.run.opening import Arrays, Opened, OpenedImages, check_precision
+from ba3us.run.opening import Arrays, Opened, check_precision
 from ba3us.run.predict import images_seen, is_parquet, write_predictions
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec, is_images
@@ -79,12 +77,10 @@ def _adapted(
 ) -> Run:
     if process_group.first:
         files.check_free(out, overwrite, resume)
+        files.check_outside(out, (spec.source, spec.target, spec.labels, spec.root, spec.classes, spec.weights))
     if spec.correct_prior:
         check_correctable(get(spec.method).method)
     opened = opening.open_spec(spec, show)
-    if isinstance(opened, OpenedImages) and spec.train is None and opened.samples.train == "head":
-        opened.notes.append(deeper(opened, spec.method_options()))
-        say(opened.notes[-1], show)
     try:
         run, target = train(
             spec, opened, callbacks=callbacks, state=files.state_file(out), resume=resume, show=show

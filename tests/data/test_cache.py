@@ -154,7 +154,7 @@ def test_what_cannot_be_read_is_left_out(folder):
         assert opened.skipped == [
             Skipped("mug/notes.txt", "not an image file (.txt)"),
             Skipped("bike/1.png", "the file is empty"),
-            Skipped("mug/0.png", "not an image, or a damaged one"),
+            Skipped("mug/0.png", "not an image of a supported format, or a damaged one"),
             Skipped("mug/4.png", "a broken link"),
         ]
         assert len(opened.images) == len(opened.pixels) == 6

@@ -129,7 +129,7 @@ def test_what_is_refused(tmp_path, picture, monkeypatch):
     os.mkfifo(tmp_path / "pipe.jpg")
     assert "truncated" in refused(tmp_path / "half.jpg")
     assert refused(tmp_path / "empty.jpg") == "the file is empty"
-    assert refused(tmp_path / "text.jpg") == "not an image, or a damaged one"
+    assert refused(tmp_path / "text.jpg") == "not an image of a supported format, or a damaged one"
     assert refused(tmp_path / "gone.jpg") == "a broken link"
     assert refused(tmp_path / "never.jpg") == "the file is missing"
     assert refused(tmp_path / "folder.jpg") == "not a regular file"

@@ -22,8 +22,11 @@ from ba3us.data.writing import (
 from ba3us.errors import UserError
 
 
-def ours(path):
-    return (path / "mark").exists()
+def foreign(path):
+    """Of a folder with a mark everything is ours but theses."""
+    if not (path / "mark").exists():
+        return min(path.iterdir())
+    return next(path.glob("*.tex"), None)
 
 
 def write_file(path, error=None):
@@ -186,26 +189,29 @@ def test_one_process_at_a_time(tmp_path):
 
 
 def test_what_may_be_overwritten(tmp_path):
-    check_new_folder(tmp_path / "new" / "er", False, ours)
+    check_new_folder(tmp_path / "new" / "er", False, foreign)
     (tmp_path / "empty").mkdir()
-    check_new_folder(tmp_path / "empty", False, ours)
+    check_new_folder(tmp_path / "empty", False, foreign)
     run = tmp_path / "run"
     run.mkdir()
     (run / "mark").write_text("")
-    check_new_folder(run, True, ours)
+    check_new_folder(run, True, foreign)
     with pytest.raises(
         UserError, match=r"There is a run in .*run already: choose another --out, or add --over"
     ):
-        check_new_folder(run, False, ours)
+        check_new_folder(run, False, foreign)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
-    with pytest.raises(UserError, match="mine holds other files"):
-        check_new_folder(tmp_path / "mine", True, ours)
+    with pytest.raises(UserError, match=r"mine holds other files, such as thesis\.tex: choose another"):
+        check_new_folder(tmp_path / "mine", True, foreign)
+    (run / "thesis.tex").write_text("")
+    with pytest.raises(UserError, match=r"run holds other files, such as thesis\.tex"):
+        check_new_folder(run, True, foreign)
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file is a file"):
-        check_new_folder(tmp_path / "file", True, ours)
+        check_new_folder(tmp_path / "file", True, foreign)
     with pytest.raises(UserError, match="which is a file"):
-        check_new_folder(tmp_path / "file" / "run", False, ours)
+        check_new_folder(tmp_path / "file" / "run", False, foreign)
     with pytest.raises(UserError, match="which is a file"):
         check_new_file(tmp_path / "file" / "a.csv")
     with pytest.raises(UserError, match="is a folder: give a file name"):
@@ -221,6 +227,22 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
     assert (tmp_path / "link.csv").is_symlink() and (tmp_path / "real" / "file.csv").read_text() == "new"
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_to_a_folder_stays_and_the_folder_is_written(tmp_path, there):
+    real, link = tmp_path / "real", tmp_path / "link"
+    if there:
+        write_folder(real)
+        (real / "stale").touch()
+    link.symlink_to(real)
+    check_new_folder(link, True, foreign)
+    with only_writer(link):
+        with pytest.raises(UserError, match="Another process"), only_writer(real):
+            pass
+        write_folder(link)
+    assert link.is_symlink() and [path.name for path in real.iterdir()] == ["mark"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]
+
+
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="this system has no /dev/null")
 def test_a_device_is_no_file():
     with pytest.raises(UserError, match="is no file but a device"):
@@ -232,4 +254,4 @@ def test_the_folder_one_is_in_is_not_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     for out in (".", "..", "/"):
         with pytest.raises(UserError, match=r"the folder you are in|holds other files"):
-            check_new_folder(Path(out), True, lambda path: False)
+            check_new_folder(Path(out), True, foreign)

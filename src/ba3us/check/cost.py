@@ -18,7 +18,7 @@ from ba3us.auto.choose import train_auto
 from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.base import MethodOptions
 from ba3us.nn.backbones import Backbone, cut
-from ba3us.run.opening import OpenedArrays, OpenedImages
+from ba3us.run.opening import OpenedArrays
 from ba3us.run.spec import Spec
 from ba3us.run.train import train_one
 
@@ -39,17 +39,6 @@ class Cost:
     seconds: float
     gigabytes: float
     updates: int
-
-
-def deeper(opened: OpenedImages, config: MethodOptions) -> str:
-    """One sentence: how long ``--train tail`` and ``--train all`` would take."""
-    tail, whole = of_backbone(opened.backbone, opened.rows, config)
-    return (
-        "The backbone is used as it is (--train head). A named method can also train a part of it (--train "
-        f"tail), in about {in_words(tail.seconds)} here, or all of it (--train all), in about "
-        f"{in_words(whole.seconds)}, by one timed step of each and {config.steps + config.warmup_steps} "
-        "updates."
-    )
 
 
 def of_backbone(backbone: Backbone, rows: tuple[int, int], config: MethodOptions) -> tuple[Cost, Cost]:

@@ -16,7 +16,15 @@ from ba3us.check import cost as estimate
 from ba3us.check import domains
 from ba3us.check.domains import Vectors, look, sample_source, sample_target
 from ba3us.check.findings import NOTE, STOP, WARNING, Finding, Report, many, some
-from ba3us.data.image_cache import CachedPixels, Readable, map_in_order, open_images, quiet_pillow, worker_count
+from ba3us.data.image_cache import (
+    CachedPixels,
+    Readable,
+    map_in_order,
+    open_image,
+    open_images,
+    quiet_pillow,
+    worker_count,
+)
 from ba3us.data.images import ImageList, Skipped
 from ba3us.embed import embed
 from ba3us.errors import UserError, optional_import
@@ -53,11 +61,10 @@ class Look:
 
 def measured_images(pixels: CachedPixels, workers: int) -> list[Look]:
     """Headers of images that could be read a moment ago; one that can't any more is left out."""
-    pil = optional_import("PIL.Image", "vision")
 
     def look(row: int) -> Look | None:
         try:
-            with pil.open(pixels.images.file(row)) as image:
+            with open_image(pixels.images.file(row)) as image:
                 return Look(pixels.images.paths[row], image.width, image.height, image.mode)
         except Exception:  # Pillow raises many kinds; a run would say so with the file's name
             return None

@@ -136,7 +136,7 @@ def adapt(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     with moment("Loading torch", not json):
         from ba3us import adapt
-        from ba3us.run.storage import can_go_on
+        from ba3us.run.storage import can_go_on, check_outside
         from ba3us.training import TensorBoard
         from ba3us.training.distributed import launched
 
@@ -145,6 +145,7 @@ def adapt(
     if spec.of_images:
         keep_memory()
     out = out or Path("runs") / Path(str(spec.target)).stem
+    check_outside(out, [config])
     try:
         with launched(spec.device, spec.devices, spec.nodes) as process_group:
             require(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ba3us.data.images import ImageList, Skipped
+from ba3us.data.images import FORMATS, ImageList, Skipped
 from ba3us.data.store import KEY_BYTES, Store, cache_folder
 from ba3us.errors import UserError, optional_import, require
 from ba3us.progress import bar
@@ -45,6 +45,11 @@ B = TypeVar("B")
 
 class UnreadableError(Exception):
     """A file that gives no image; the message is the reason."""
+
+
+def open_image(path: str | os.PathLike[str]) -> Image:
+    """Open a file with Pillow, in the supported formats only, whatever its suffix says."""
+    return optional_import("PIL.Image", "vision").open(path, formats=FORMATS)
 
 
 def decode(path: str | os.PathLike[str], side: int) -> np.ndarray:
@@ -81,7 +86,7 @@ def _shrunk(path: str | os.PathLike[str], side: int, shrink: Callable[[Image], I
     pil = optional_import("PIL.Image", "vision")
     _check_file(path)
     try:
-        with pil.open(path) as image:
+        with open_image(path) as image:
             image.draft(image.mode, (DRAFT * side, DRAFT * side))
             if image.width * image.height > MOST_PIXELS:
                 raise UnreadableError(f"{image.width}×{image.height} pixels are too many: shrink the image")
@@ -93,7 +98,7 @@ def _shrunk(path: str | os.PathLike[str], side: int, shrink: Callable[[Image], I
     except pil.DecompressionBombError as error:
         raise UnreadableError("too many pixels: shrink the image") from error
     except pil.UnidentifiedImageError as error:
-        raise UnreadableError("not an image, or a damaged one") from error
+        raise UnreadableError("not an image of a supported format, or a damaged one") from error
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
         raise UnreadableError(f"damaged ({str(error)[:120] or type(error).__name__})") from error
 

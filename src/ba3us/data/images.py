@@ -16,6 +16,8 @@ SUFFIXES = {
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
     ".jp2", ".avif", ".ico", ".tga",
 }  # fmt: skip
+# Pillow's decoders for these suffixes. Others stay out of reach: EPS, for one, is a program for Ghostscript.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO", "TGA")
 _MOST_WAYS = 100  # that lead to one folder by links: links to links could otherwise multiply without end
 _MOST_CLASSES = 1_000_000  # a larger label is a mistake, and a name per class would fill the memory
 

@@ -35,15 +35,21 @@ def check_new_file(path: Path) -> None:
     _check_parent(path)
 
 
-def check_new_folder(path: Path, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
-    """As :func:`check_new_file`; an existing folder may be replaced only if told to, and if it `is_ours`."""
+def check_new_folder(path: Path, overwrite: bool, foreign: Callable[[Path], Path | None]) -> None:
+    """As :func:`check_new_file`; an existing folder is replaced only with `overwrite`.
+
+    `foreign` gives the first entry of a folder that must not be replaced; with one, the folder is refused.
+    """
     if path.is_dir() and any(path.iterdir()):
-        require(is_ours(path), f"The folder {path} holds other files: choose another one with --out.")
+        other = foreign(path)
+        example = other and other.relative_to(path)
+        require(
+            other is None,
+            f"The folder {path} holds other files, such as {example}: choose another one with --out.",
+        )
         require(overwrite, f"There is a run in {path} already: choose another --out, or add --overwrite.")
     else:
-        require(
-            path.is_dir() or not os.path.lexists(path), f"The output {path} is a file: choose another --out."
-        )
+        require(path.is_dir() or not path.exists(), f"The output {path} is a file: choose another --out.")
     here = Path.cwd()
     require(
         path.resolve() not in (here, *here.parents),
@@ -75,12 +81,16 @@ def new_files(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder to fill; when the block ends well, it takes its place, else it is removed."""
+    """A temporary folder to fill; when the block ends well, it takes its place, else it is removed.
+
+    A link stays: the folder that it leads to is written.
+    """
+    path = Path(os.path.realpath(path))
     with _staging_dir(path) as made:
         made.mkdir()
         yield made
         if path.is_dir():
-            _swap(made, path.absolute())
+            _swap(made, path)
         else:
             os.rename(made, path)
 
@@ -93,7 +103,7 @@ def only_writer(path: Path) -> Iterator[None]:
     kept out.
     """
     _check_parent(path)
-    path = path.absolute()
+    path = Path(os.path.realpath(path))
     lock = path.with_name(f".{path.name}.lock")
     with _failure_named(path):
         made = [folder for folder in path.parents if not folder.exists()]
@@ -214,7 +224,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 def _check_parent(path: Path) -> None:
     """The folder is there and can be written to, or can be made."""
     require(bool(path.absolute().name), f"The output {path} is no name: give a new one with --out.")
-    above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    above = next(folder for folder in Path(os.path.realpath(path)).parents if os.path.lexists(folder))
     require(above.is_dir(), f"The output {path} lies in {above}, which is a file: choose another place.")
     require(
         os.access(above, os.W_OK | os.X_OK), f"The folder {above} can't be written to: choose another place."

@@ -116,6 +116,7 @@ class Run:
 
     def save(self, path: str | Path, target: Target | None = None, paths: list[str] | None = None) -> None:
         """Write a run directory, whole or not at all; with predictions for `target`, if it is given."""
+        files.check_free(Path(path), overwrite=True, resume=True)
         with new_folder(Path(path)) as folder:
             about = self.about | ({"notes": self.notes} if self.notes else {})
             about |= {} if self.verdict is None else {"verdict": self.verdict.to_dict()}

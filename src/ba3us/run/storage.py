@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,8 +23,9 @@ from ba3us.training import Evaluation
 
 SPEC, MODEL, HISTORY, EVALUATIONS = "spec.yaml", "model.safetensors", "history.csv", "evaluations.npz"
 PREDICTIONS, PRESENCE, SKIPPED, CHECKPOINTS = "predictions.csv", "presence.csv", "skipped.csv", "checkpoints"
-LEADERBOARD, CALIBRATION = "leaderboard.csv", "calibration.json"
+LEADERBOARD, CALIBRATION, REPORT = "leaderboard.csv", "calibration.json", "report.html"
 TABLES = (HISTORY, PREDICTIONS, PRESENCE, SKIPPED, LEADERBOARD)
+FILES = (SPEC, MODEL, EVALUATIONS, CALIBRATION, REPORT, *TABLES)  # all that a finished run may hold
 
 
 def is_run(path: Path) -> bool:
@@ -46,13 +48,31 @@ def members_folder(state: Path) -> Path:
 
 def is_interrupted(path: Path) -> bool:
     """Whether a folder holds nothing but the state of a run that did not end, however little of it."""
-    state, kept = state_file(path), path / CHECKPOINTS
-    ours = (f"{state.name}", f".{state.name}.")  # what was being written when it was killed, too
-    return (
-        [entry.name for entry in path.iterdir()] == [CHECKPOINTS]
-        and kept.is_dir()
-        and all(entry.name.startswith(ours) for entry in kept.iterdir())
-    )
+    return [entry.name for entry in path.iterdir()] == [CHECKPOINTS] and _foreign_state(path) is None
+
+
+def foreign_entry(path: Path) -> Path | None:
+    """The first entry of a folder that no run writes; where there is no run, the first of all."""
+    if is_interrupted(path):
+        return None
+    known = FILES if is_run(path) else ()
+    for entry in sorted(path.iterdir()):
+        if known and entry.name == CHECKPOINTS:
+            other = _foreign_state(path)
+        else:
+            other = None if entry.name in known and not entry.is_dir() else entry
+        if other is not None:
+            return other
+    return None
+
+
+def _foreign_state(path: Path) -> Path | None:
+    """The first entry of the folder for states that is no state; the folder itself if it is a file."""
+    state, folder = state_file(path), path / CHECKPOINTS
+    if not folder.is_dir():
+        return folder
+    known = (state.name, f".{state.name}.")  # what was being written when it was killed, too
+    return next((entry for entry in sorted(folder.iterdir()) if not entry.name.startswith(known)), None)
 
 
 def can_go_on(path: Path) -> bool:
@@ -62,20 +82,30 @@ def can_go_on(path: Path) -> bool:
 
 
 def check_free(path: Path, overwrite: bool, resume: bool) -> None:
-    """Fail before the work if a run can't be written to `path`."""
+    """Fail before the work if a run can't be written to `path`; only what a run writes may be replaced."""
     if path.is_dir() and is_interrupted(path):
         require(
             overwrite or resume,
             f"There is an interrupted run in {path}: add --resume to go on, or --overwrite to start anew.",
         )
         overwrite = True
-    check_new_folder(path, overwrite, lambda folder: is_run(folder) or is_interrupted(folder))
+    check_new_folder(path, overwrite, foreign_entry)
+
+
+def check_outside(path: Path, inputs: Iterable[str | Path | None]) -> None:
+    """Fail before the work if one of the `inputs` lies in `path`, which the run replaces."""
+    folder = path.resolve()
+    for given in inputs:
+        require(
+            given is None or not os.path.exists(given) or not Path(given).resolve().is_relative_to(folder),
+            f"The input {given} lies in the output {path}, which would be replaced: choose another --out.",
+        )
 
 
 def remove_state(path: Path) -> None:
     """Take the state of a run away, and its folder if nothing else is in it."""
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
-    if path.is_dir() and not any(path.iterdir()):
+    if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
         path.rmdir()
 
 
