@@ -34,7 +34,7 @@ from ba3us.data import Streams
 from ba3us.data.image_domains import ImageSource, ImageTarget, PixelArray
 from ba3us.nn import Network
 from ba3us.nn.backbones import create_backbone
-from ba3us.training import Execution, Callback, Trainer
+from ba3us.training import Callback, Execution, Trainer
 
 CLASSES, LENT = 31, 0.25
 ROWS = {

@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ba3us import methods
 from ba3us.data import Source, Streams, Target
 from ba3us.nn import Discriminator, Network
-from ba3us.training import Execution, Callback, Trainer, loop
+from ba3us.training import Callback, Execution, Trainer, loop
 from ba3us.training.loop import Feed
 
 DIM, CLASSES, BATCH, BORROWED, HIDDEN = 2048, 31, 36, 9, 1024

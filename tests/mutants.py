@@ -57,7 +57,8 @@ MUTANTS = [
     _mutant("bench: sign of the entropy", STUDY, "bench/jobs.py", '("entropy", -1)', '("entropy", 1)'),
     _mutant(
         "bench: published settings ignored", STUDY,
-        "bench/study.py", "entry.options(protocol=published, task=where, **changed)", "entry.options(**changed)",
+        "bench/study.py", "entry.options(protocol=published, task=where, **changed)",
+        "entry.options(**changed)",
     ),
     _mutant(
         "bench: failed run not recorded", LOCAL,
@@ -121,7 +122,8 @@ MUTANTS = [
     ),
     _mutant(
         "run: history without scores", ESTIMATOR,
-        "training/evaluation.py", '            | {f"target_{name}": value for name, value in e.scores.items()}\n',
+        "training/evaluation.py",
+        '            | {f"target_{name}": value for name, value in e.scores.items()}\n',
         "",
     ),
     _mutant(

@@ -14,8 +14,9 @@ PACKAGE = Path(ba3us.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # top to bottom: a room imports only from those above it
 ROOMS = (
-    "errors", "progress", "catalogue", "losses", "schedules", "scores", "nn", "data", "methods", "training", "assess", "run",
-    "auto", "adapt", "embed", "check", "export", "estimator", "bench", "paper", "report", "demo", "cli",
+    "errors", "progress", "catalogue", "losses", "schedules", "scores", "nn", "data", "methods", "training",
+    "assess", "run", "auto", "adapt", "embed", "check", "export", "estimator", "bench", "paper", "report",
+    "demo", "cli",
 )  # fmt: skip
 FACE = "__init__"  # the package's own names; it may import any room
 FORBIDDEN = {("methods", "data"), ("methods", "training")}

@@ -377,7 +377,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
     def _spec(self) -> Spec:
         require(
             self.method_params is None or isinstance(self.method_params, dict),
-            f"method_params is {self.method_params!r}: give a dict of hyper-parameters, such as {{'beta': 1.0}}.",
+            f"method_params is {self.method_params!r}: give a dict of options, such as {{'beta': 1.0}}.",
         )
         named = ("steps", "warmup_steps", "batch_size", "learning_rate")
         given = {name: getattr(self, name) for name in named if getattr(self, name) is not None}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ba3us
+from ba3us.cli.app import keep_memory
 
 # in a process of its own: the choice is for good
 ALONE = """

@@ -58,7 +58,7 @@ def started(
         return pid
     seen = 0
 
-    def add(event: str, given: tuple) -> None:
+    def count_write(event: str, given: tuple) -> None:
         nonlocal seen
         if event in _WRITES or (event == "open" and isinstance(given[2], int) and given[2] & os.O_CREAT):
             seen += 1
@@ -73,7 +73,7 @@ def started(
         said = os.open("said.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         os.dup2(said, 1), os.dup2(said, 2)
         sys.argv = ["ba3us", *scene.arguments, *more]
-        sys.addaudithook(hear)
+        sys.addaudithook(count_write)
         command()
         code = 0
     except SystemExit as ending:

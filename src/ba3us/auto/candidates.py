@@ -167,6 +167,7 @@ def _answer(job: Future[CandidateResult | None], candidate: Candidate, *given: A
 def effective_class_weights(
     candidate: Candidate, spec: Spec, kept: Path | None, opened: OpenedArrays, until: float
 ) -> CandidateResult | None:
+    """What a candidate gives; None if there is no time left to train it."""
     asked = candidate.spec(spec)
     file = None if kept is None else kept / f"{_digest(asked, opened)}.npz"
     if file is not None and (found := _read(file, candidate)) is not None:

@@ -145,7 +145,7 @@ def _aside(labels: np.ndarray) -> np.ndarray:
 # --- prior ------------------------------------------------------------------------------------------------
 # A last step that any system can take when it is asked to: the prior of its classifier is put right.
 #
-# A classifier that learned the source expects the source's shares of classes. EM on its calibrated probabilities
+# A classifier that learned the source expects its shares of classes. EM on its calibrated probabilities
 # estimates those of the target (:mod:`ba3us.assess.presence`), and the classifier's biases are moved by the
 # logarithm of the ratio. It helps where only the shares differ, and makes mistakes firm where looks differ too.
 

@@ -58,13 +58,13 @@ class Spec:
     protocol, task : str
         Take the settings published for a dataset (``office31``) and one of its tasks (``A->W``).
     selection : str or callable
-        Which checkpoint is kept: a rule of :mod:`ba3us.training.evaluation`, ``neighbours``, or a function of the
-        target's outputs.
+        Which checkpoint is kept: a rule of :mod:`ba3us.training.evaluation`, ``neighbours``, or a function of
+        the target's outputs.
     evaluate_every : int
         Look at the target also every so many updates of a named method, for a finer curve and more checkpoints
         to choose from; else only where the method refreshes.
     standardize : bool
-        Standardise features by the source's columns, within the model. None: where they are far from unit scale.
+        Standardise features by the source's columns, in the model. None: where they are far from unit scale.
     backbone, weights : str
         What turns an image into a vector, and its weights; see :func:`ba3us.nn.backbones.create_backbone`.
         For arrays that are no vectors: a network of :data:`ba3us.nn.SMALL`.

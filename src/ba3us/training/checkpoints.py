@@ -89,7 +89,7 @@ def set_random_state(states: dict[str, torch.Tensor]) -> None:
 
 
 # --- leaving ----------------------------------------------------------------------------------------------
-# GracefulShutdown between two updates: a signal waits for the one at hand, so that the state can be saved whole.
+# GracefulShutdown between two updates: a signal waits for the current one, so that the state is saved whole.
 
 
 _HEARD = (signal.SIGINT, signal.SIGTERM)

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 # of all are gathered, so that each process computes the method's losses on the joint batch: with the right
 # normalisers and pairs of rows, whatever the method. The losses cost little beside the network.
 #
-# Gradients, for R processes: each holds the whole loss L, so it knows ∂L/∂f of its own rows f; the gather hands R
-# times that back. What follows from it for the network's parameters θ is R·Σ_(own rows) ∂L/∂f·∂f/∂θ, and the mean
-# over processes that DDP takes is Σ_(all rows) ∂L/∂f·∂f/∂θ, that of the joint batch. Parameters inside the losses
-# (discriminators) have the same, whole gradient in every process, which the mean leaves as it is.
+# Gradients, for R processes: each holds the whole loss L, so it knows ∂L/∂f of its own rows f; the gather hands
+# R times that back. What follows from it for the network's parameters θ is R·Σ_(own rows) ∂L/∂f·∂f/∂θ, and the
+# mean over processes that DDP takes is Σ_(all rows) ∂L/∂f·∂f/∂θ, that of the joint batch. Parameters inside the
+# losses (discriminators) have the same, whole gradient in every process, which the mean leaves as it is.
 
 
 @dataclass(frozen=True)

@@ -271,8 +271,8 @@ class Trainer:
     hooks : sequence of Callback
         Onlookers; where several processes share a run, those of the first.
     rule : str or function
-        Which evaluation's weights are selected: a name of :data:`ba3us.training.evaluation.RULES`, or a function
-        from the target's :class:`~ba3us.methods.base.DomainOutputs` to a number, larger for better.
+        Which evaluation's weights are selected: a name of :data:`ba3us.training.evaluation.RULES`, or a
+        function from the target's :class:`~ba3us.methods.base.DomainOutputs` to a number, larger for better.
     """
 
     def __init__(
