@@ -49,19 +49,23 @@ MEASURED = ["accuracy", "worst seed", "below source-only", "least weight"]
 
 
 def measure(job: tuple[str, int, str, float, int, int]) -> dict[str, Any]:
-    name, warmup, trust, alpha, seed, total = job
+    name, warmup, weights, alpha, seed, total = job
     torch.set_num_threads(1)
     labels = mnist_to_digits()[3]
     options: dict[str, Any] = {"warmup_steps": warmup, "steps": total - warmup}
     if name != "source-only":
-        options |= {"trust": trust, "alpha": alpha}
+        options |= {
+            "gradual_weights": weights == "gradual",
+            "beta": 1.0 if name == "ba3us" else 0.0,
+            "alpha": alpha,
+        }
     result = trained(name, seed, options)
     shares = np.stack([e.mean_probabilities for e in result.evaluations if e.candidate])
     early = shares[: max(1, len(shares) // 4), list(PRESENT)].min() * shares.shape[1]
     return {
         "system": name,
         "warm start": str(warmup),
-        "class weights": "–" if name == "source-only" else trust,
+        "class weights": "–" if name == "source-only" else weights,
         "α": "–" if name == "source-only" else str(alpha),
         "seed": seed,
         "accuracy": 100 * selected_accuracy(result, labels),
@@ -78,7 +82,7 @@ def main() -> None:
     args = parser.parse_args()
     warm = OPTIONS["warmup_steps"]
     total = warm + args.steps
-    settings = [(w, t, 0.1) for w in (0, warm) for t in ("full", "progress")] + [(warm, "progress", 0.0)]
+    settings = [(w, t, 0.1) for w in (0, warm) for t in ("full", "gradual")] + [(warm, "gradual", 0.0)]
     jobs = [("source-only", warm, "full", 0.0, s, total) for s in range(args.seeds)]
     jobs += [
         (name, *setting, seed, total)

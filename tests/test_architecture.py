@@ -14,7 +14,7 @@ PACKAGE = Path(ba3us.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # top to bottom: a room imports only from those above it
 ROOMS = (
-    "errors", "progress", "catalogue", "losses", "schedules", "scores", "nn", "data", "methods", "training",
+    "errors", "progress", "losses", "schedules", "scores", "nn", "data", "methods", "training",
     "assess", "run", "auto", "adapt", "embed", "check", "export", "estimator", "bench", "paper", "report",
     "demo", "cli",
 )  # fmt: skip

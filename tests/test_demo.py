@@ -31,7 +31,7 @@ def test_demo_prints_every_system_and_seed(tmp_path):
     assert all(run.best.predictions.shape == (901,) for run in runs.values())
     assert runs["auto"].verdict is not None
     said = {"outcome": "helped", "reasons": ["So it is."]}
-    outcome = Outcome({"source-only": [80.0, 82.0], "ba3us": [90.0, 90.0]}, 1.0, said)
+    outcome = Outcome({"source-only": [80.0, 82.0], "ba3us-gradual": [90.0, 90.0]}, 1.0, said)
     payload = outcome.payload()
     assert [r["mean"] for r in payload["results"]] == [81.0, 90.0]
     assert np.isclose(payload["results"][0]["std"], 1.0)

@@ -132,7 +132,7 @@ def test_published_settings():
     model = PartialAdapter("ba3us", protocol="office31", task="A->W", n_threads=1, method_params=fewer).fit(
         X, Y, XT
     )
-    assert model.run_.spec.method_params["beta"] == 5.0 and model.run_.spec.method_params["trust"] == "full"
+    assert model.run_.spec.method_params["beta"] == 5.0
     assert "office31" in model.run_.about["settings"]
     with pytest.raises(UserError, match="Unknown task 'A->X'"):
         PartialAdapter("ba3us", protocol="office31", task="A->X").fit(X, Y, XT)

@@ -191,7 +191,6 @@ def trained(file, v, precision):
         xi=float(file["cfg/xi"]),
         discriminator_hidden=len(file["init/W1"]),
         discriminator_dropout=0.0,
-        trust="full",
         **rates,
         **stored,
     )

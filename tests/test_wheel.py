@@ -31,7 +31,7 @@ def wheel(tmp_path_factory) -> zipfile.ZipFile:
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
-    """Protocols, templates, styles, scripts and the catalogue included."""
+    """Protocols, templates, styles, and scripts included."""
     files = (path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     wanted = {f"ba3us/{path.relative_to(PACKAGE).as_posix()}" for path in files}
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}

@@ -28,7 +28,7 @@ from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 from ba3us.run.storage import check_free
 
-SYSTEMS = ("source-only", "ba3us", "auto")
+SYSTEMS = ("source-only", "ba3us-gradual", "auto")
 STEPS = 300  # the automatic choice's own
 
 

@@ -31,7 +31,7 @@ def test_twice_is_a_sentence():
 @pytest.mark.parametrize("typed", [
     "beta=[1]", "beta=[1", "beta={x: 1}", "beta=much", "steps=1.5", "weight_source=1", "beta=2020-13-45",
     "beta=2020-01-01", "beta=10:30", "steps=" + 400 * "9", "steps=" + 5000 * "9", "beta=nan", "beta=inf",
-    "form=2020-01-01", "trust=[1, 2]", "beta=",
+    "form=2020-01-01", "gradual_weights=[1, 2]", "beta=",
 ])  # fmt: skip
 def test_ill_typed_values_are_sentences_of_the_method(typed):
     with pytest.raises(UserError, match=r"^Option '\w+' is .*: it must be"):

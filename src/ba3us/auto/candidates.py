@@ -116,11 +116,9 @@ FAST = _seeds(1, "SAFN", "safn")
 ROBUST = (*_seeds(2, "SAFN", "safn"), *_seeds(2, "HAFN", "hafn"))
 # These sharpen; they are tried where source-only already follows the target's neighbourhoods.
 SHARPENING = (
-    *_seeds(2, "E-DANN", "e-dann", **_SMALL),
-    *_seeds(2, "BA³US", "ba3us", **_SMALL),
-    *_seeds(
-        1, "BA³US, published rates", "ba3us", learning_rate=0.001, beta=5.0, trust="full", longer=2, **_SMALL
-    ),
+    *_seeds(2, "E-DANN", "e-dann", gradual_weights=True, **_SMALL),
+    *_seeds(2, "BA³US, gradual", "ba3us-gradual", **_SMALL),
+    *_seeds(1, "BA³US", "ba3us", learning_rate=0.001, longer=2, **_SMALL),
     *_seeds(2, "SAFN + ENT", "safn+ent"),
     *_seeds(2, "JUMBOT", "jumbot"),
     *_seeds(2, "SHOT", "shot"),

@@ -305,9 +305,9 @@ def methods(
 
         print(methods_page(), end="")
         return
-    from ba3us import catalogue
+    from ba3us.methods import entries
 
-    rows = catalogue.read()
+    rows = [entry.described() for entry in entries()]
     caption = (
         "losses: checked against an original's numbers, textbook form, variant or reconstruction. Settings by "
         "default: published, or ours and how many options differ. More: docs/methods.md, or --json."

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any, TypeVar
 
-from ba3us import catalogue
 from ba3us.errors import did_you_mean, require
 from ba3us.methods.base import Method, MethodInfo, MethodOptions
 from ba3us.nn import Network
@@ -149,7 +147,7 @@ class Entry:
         return {name: published for name, (_, published) in differ.items()} | dict.fromkeys(tasks, "by task")
 
     def described(self) -> dict[str, Any]:
-        """What the catalogue says of it, as plain data."""
+        """All that is known of the method, as plain data."""
         common = {f.name: f.default for f in dataclasses.fields(MethodOptions)}
         options = _resolved(self.options())
         own = {n: v for n, v in dataclasses.asdict(self.options()).items() if n not in common or v != common[n]}
@@ -214,9 +212,3 @@ def get(name: str) -> Entry:
 def entries() -> Iterator[Entry]:
     """All systems, in alphabetical order."""
     return iter(sorted((e for e in _ENTRIES.values() if not e.choice), key=lambda e: e.name))
-
-
-def write_catalogue() -> None:
-    """Bring the catalogue, which is read without importing any method, up to date."""
-    lines = (json.dumps(entry.described(), ensure_ascii=False) for entry in entries())
-    catalogue.PATH.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")

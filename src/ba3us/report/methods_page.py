@@ -1,10 +1,10 @@
-"""The documentation page of all methods, made from the catalogue."""
+"""The documentation page of all methods, made from the registry."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ba3us import catalogue
+from ba3us import methods
 
 _HEAD = """# Methods
 
@@ -26,7 +26,7 @@ _COLUMNS = ("name", "title", "setting", "losses", "settings", "needs")
 
 def methods_page() -> str:
     """Markdown: one table of all systems, then a section for each."""
-    entries = catalogue.read()
+    entries = [entry.described() for entry in methods.entries()]
     lines = [_HEAD.format(count=len(entries)), *_table(_COLUMNS)]
     for e in entries:
         needs = ", ".join(e["needs"]) or "–"
