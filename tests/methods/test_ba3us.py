@@ -30,6 +30,7 @@ def step_outputs(width=5, b=6, t=6, k=2, seed=0, dtype=torch.float64):
 
 
 def made(name="ba3us", **options):
+    options = {"gradual_weights": False, **options}  # with them: test_gradual_weights.py
     method = build(name, discriminator_dropout=0.0, **options)[1].double()
     method.class_weights.copy_(torch.tensor([0.5, 0.3, 0.15, 0.05]))
     return method
@@ -47,6 +48,7 @@ def test_the_table_of_the_family():
         "aus": (0.0, True, False, 5.0, False),
         "baa": (0.25, True, True, 0.0, False),
         "ba3us": (0.25, True, True, 5.0, False),
+        "ba3us-gradual": (0.25, True, True, 1.0, False),
         "baa+cdan": (0.25, True, True, 0.0, True),
         "ba3us+cdan": (0.25, True, True, 5.0, True),
         "baa-closed": (0.25, False, False, 0.0, False),
