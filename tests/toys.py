@@ -93,7 +93,7 @@ def assert_same_run(a: Result, b: Result) -> None:
     for which in a.states:
         assert same_state(a.states[which], b.states[which]), which
     assert a.history.equals(b.history)
-    assert a.selected == b.selected
+    assert a.best_index == b.best_index
     assert len(a.evaluations) == len(b.evaluations)
     for one, other in zip(a.evaluations, b.evaluations):
         for name, value in vars(one).items():

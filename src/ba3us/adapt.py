@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from ba3us.assess.calibration import LEVEL, check_level
+from ba3us.assess.calibration import LEVEL, Calibration, check_level
 from ba3us.auto.choose import train_auto
 from ba3us.auto.guard import check_correctable, prior_corrected, with_verdict
 from ba3us.data import Target
@@ -128,7 +128,9 @@ def predict(
         f"The output {out} is a file of the run itself: choose another name.",
     )
     parquet = is_parquet(out)
-    calibration = files.read_calibration(run / files.CALIBRATION)
+    model = Model.load(run / files.MODEL)
+    known = files.read_results(run / files.RESULTS, model.digest)["calibration"]
+    calibration = None if known is None else Calibration(**known)
     if max_error is not None:
         check_level(max_error)
         require(
@@ -136,7 +138,7 @@ def predict(
             f"The run {run} has no calibration, so that no error level can be kept: leave --max-error out.",
         )
     level = LEVEL if max_error is None else max_error
-    model, where = Model.load(run / files.MODEL), Spec(device=device)
+    where = Spec(device=device)
     samples, skipped = model.blueprint.samples, {}
     if isinstance(samples, Arrays):
         require(

@@ -430,7 +430,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         self._n_features_out = run.model.feature_dim
         self.history_ = run.history
         self.evaluations_ = run.evaluations if adapted else []
-        self.best_index_: int | None = run.selected if adapted else None
+        self.best_index_: int | None = run.best_index if adapted else None
         self.class_proportions_ = run.best.mean_probabilities if adapted else np.full(count, 1 / count)
         self.class_presence_ = run.presence.assign(**{} if adapted else _NOTHING_KNOWN)
         self.classes_present_ = self.classes_[(run.presence["present"] == PRESENT).to_numpy() | (not adapted)]

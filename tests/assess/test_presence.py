@@ -12,7 +12,7 @@ def test_shares_sum_to_one_over_all_classes():
     assert class_proportions(np.array([0, 0, 2, 1]), 4).tolist() == [0.5, 0.25, 0.25, 0.0]
 
 
-def test_without_doubt_rows_at_hand_decide():
+def test_without_uncertainty_rows_at_hand_decide():
     rows = np.repeat([0, 1, 2], [150, 49, 1])  # one stray row of 200 is half a per cent
     table = presence(rows, [], 4)
     assert table["present"].tolist() == ["present", "present", "absent", "absent"]
@@ -37,7 +37,7 @@ def test_systems_that_differ_make_it_unsure():
     assert table["high"][2] > 0.1 > table["proportion"][2] == 0.0
 
 
-def test_in_too_much_doubt_no_class_is_called_present():
+def test_with_too_much_uncertainty_no_class_is_called_present():
     rows = np.repeat([0, 1], [90, 10])
     assert presence(rows, [], 2, uncertainty=0.37)["present"].tolist() == ["present", "uncertain"]
     assert presence(rows, [], 2, uncertainty=0.38)["present"].tolist() == ["uncertain", "uncertain"]
@@ -49,20 +49,24 @@ def test_interval_is_wilsons():
     assert table.loc[0, ["low", "high"]].tolist() == pytest.approx([0.0552, 0.1744], abs=1e-4)
 
 
-def test_doubt_widens_intervals_and_withholds_calls():
+def test_uncertainty_widens_intervals_and_withholds_calls():
     rows = np.repeat([0, 1, 2, 3], [40, 30, 25, 5])
-    sure, doubting = presence(rows, [], 5), presence(rows, [], 5, uncertainty=0.3)
-    assert sure["present"].tolist() == ["present", "present", "present", "present", "absent"]
-    assert doubting["present"].tolist() == ["present", "present", "present", "uncertain", "uncertain"]
-    assert np.allclose(doubting["low"], np.clip(sure["low"] - 0.3, 0, 1))
-    assert np.allclose(doubting["high"], np.clip(sure["high"] + 0.3, 0, 1))
+    certain, uncertain = presence(rows, [], 5), presence(rows, [], 5, uncertainty=0.3)
+    assert certain["present"].tolist() == ["present", "present", "present", "present", "absent"]
+    assert uncertain["present"].tolist() == ["present", "present", "present", "uncertain", "uncertain"]
+    assert np.allclose(uncertain["low"], np.clip(certain["low"] - 0.3, 0, 1))
+    assert np.allclose(uncertain["high"], np.clip(certain["high"] + 0.3, 0, 1))
 
 
-@pytest.mark.parametrize(("kappa", "doubt"), [(0.9, 0.0), (0.7, 0.0), (0.6, 0.3), (0.0, 0.75), (-0.2, 0.75)])
-def test_doubt_falls_with_kappa(kappa, uncertainty):
+@pytest.mark.parametrize(
+    ("kappa", "uncertainty"), [(0.9, 0.0), (0.7, 0.0), (0.6, 0.3), (0.0, 0.75), (-0.2, 0.75)]
+)
+def test_uncertainty_falls_with_kappa(kappa, uncertainty):
     assert presence_uncertainty(kappa, 0.7, changed=0.1) == pytest.approx(uncertainty)
 
 
-@pytest.mark.parametrize(("kappa", "changed", "doubt"), [(0.8, 0.15, 0.0), (0.8, 0.2, 0.2), (0.6, 0.5, 0.3)])
-def test_much_that_adapting_moved_is_a_doubt_where_neighbours_agree(kappa, changed, uncertainty):
+@pytest.mark.parametrize(
+    ("kappa", "changed", "uncertainty"), [(0.8, 0.15, 0.0), (0.8, 0.2, 0.2), (0.6, 0.5, 0.3)]
+)
+def test_much_that_adapting_moved_is_uncertain_where_neighbours_agree(kappa, changed, uncertainty):
     assert presence_uncertainty(kappa, 0.7, changed) == pytest.approx(uncertainty)

@@ -26,7 +26,7 @@ class KeptRun:
             evaluation("adapt", 8, True, 0.2, [0, 0, 1, 1]),
             evaluation("adapt", 12, True, 0.5, [1, 0, 0, 1]),
         ]
-        self.selected = 2
+        self.best_index = 2
 
 
 LABELS = [0, 1, 1, 1]
@@ -54,7 +54,7 @@ def test_the_warm_up_is_no_oracle():
 
 def test_where_nothing_adapts_the_last_evaluation_is_all_there_is():
     kept = KeptRun()
-    kept.evaluations, kept.selected = kept.evaluations[:1], 0
+    kept.evaluations, kept.best_index = kept.evaluations[:1], 0
     assert accuracy(kept, LABELS) == {"last": 0.75, "selected": 0.75, "oracle": 0.75}
 
 

@@ -23,14 +23,14 @@ def near(n: int = 60) -> Neighbours:
 
 
 @pytest.mark.parametrize(
-    ("member", "plain", "words"),
+    ("candidate", "plain", "words"),
     [
         (Agreement(0.6, 4.0), Agreement(0.5, 4.0), ""),
         (Agreement(0.4, 3.0), Agreement(0.5, 4.0), ""),
         (Agreement(0.9, 2.0), Agreement(0.5, 4.0), "fall onto 2.0 classes"),
     ],
 )
-def test_objections(candidate, plain, words):
+def test_rejection_reasons(candidate, plain, words):
     found = verdict.rejection_reason(candidate, plain)
     assert words in found
     assert bool(found) == bool(words)

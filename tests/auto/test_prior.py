@@ -1,4 +1,4 @@
-"""The prior put right: where only shares differ it helps, whoever trained; what is saved is what was said."""
+"""The prior corrected: where only shares differ it helps, whoever trained; what is saved is what was said."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_where_only_shares_differ_it_helps(data):
         run.presence["em_proportion"] <= high + 1e-6
     ).all()
     assert run.presence["em_proportion"].sum() == pytest.approx(1, abs=1e-4)
-    assert any("put right" in note for note in run.notes)
+    assert any("corrected" in note for note in run.notes)
 
 
 def test_the_saved_model_is_the_one_that_was_put_right(data):

@@ -65,7 +65,7 @@ def test_rules_choose_among_the_candidates_of_a_run_with_the_jobs_seed(tmp_path,
 
     def train(spec, opened, callbacks):
         specs.append(spec)
-        return SimpleNamespace(evaluations=looks, history=None, about={"updates": 4}, summary=dict), None
+        return SimpleNamespace(evaluations=looks, history=None, about={"steps": 4}, summary=dict), None
 
     monkeypatch.setattr(sys.modules[execute.__module__], "train", train)
     jobs = bench.prepare(write_protocol(tmp_path), methods="dann", seeds=2, options=FAST).jobs

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from export_toys import XT, feature_run, session
 
-from arrays_toys import NAMES
+from arrays_toys import NAMES, edit_results
 from ba3us.data.files import new_table, read_table
 from ba3us.errors import UserError
 from ba3us.export import export
@@ -45,9 +45,7 @@ def made(tmp_path_factory):
 
 def change(run, verdict=None, **columns):
     """Give a run a verdict, and its presence other columns."""
-    content = yaml.safe_load((run / "spec.yaml").read_text(encoding="utf-8"))
-    content["about"] |= {} if verdict is None else {"verdict": verdict}
-    (run / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    edit_results(run, **({} if verdict is None else {"verdict": verdict}))
     rows = read_table(run / "presence.csv")
     with new_table(run / "presence.csv", [*rows[0], *(c for c in columns if c not in rows[0])]) as write:
         for number, row in enumerate(rows):

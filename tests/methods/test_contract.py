@@ -112,8 +112,8 @@ def test_predicts_every_row(name):
     outputs = result.predict(target)
     assert outputs.logits.shape == (len(target), CLASSES)
     assert outputs.logits.isfinite().all() and outputs.features.isfinite().all()
-    assert result.evaluations[result.selected].candidate
-    assert np.array_equal(outputs.logits.argmax(dim=1), result.evaluations[result.selected].predictions)
+    assert result.evaluations[result.best_index].candidate
+    assert np.array_equal(outputs.logits.argmax(dim=1), result.evaluations[result.best_index].predictions)
 
 
 @every_method

@@ -88,7 +88,7 @@ def test_what_is_recorded_is_the_solution():
     assert [(e.phase, e.step) for e in result.evaluations] == [("warmup", 3), ("solve", 0)]
     predicted = result.predict(target).logits.argmax(dim=1).numpy()
     assert np.array_equal(result.evaluations[-1].predictions, predicted)
-    assert result.selected == 1  # the solution, whatever the entropy
+    assert result.best_index == 1  # the solution, whatever the entropy
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed", "64-true"])

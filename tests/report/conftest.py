@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from report_toys import make_run, taken, tell, write_data
+from report_toys import make_run, taken, write_data
 
+from arrays_toys import edit_results
 from ba3us.report import write_run_page
 
 
@@ -31,7 +32,7 @@ def nasty_page(folder) -> Path:
         'run,score,chosen\n"<i>a</i>",0.123456789,no\nb,1,present\n', encoding="utf-8"
     )
     reasons = ["One <em>reason</em>.", "Another."]
-    tell(
+    edit_results(
         run,
         verdict={
             "outcome": "helped",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from arrays_toys import FAST, clouds
 from ba3us.adapt import adapt
@@ -48,13 +47,6 @@ def make_run(folder: Path, out: str = "run", method: str = "ba3us", **options: A
     )
     adapt(spec, folder / out)
     return folder / out
-
-
-def tell(run: Path, **about: Any) -> None:
-    """Write something into what a run says of itself."""
-    content = yaml.safe_load((run / "spec.yaml").read_text(encoding="utf-8"))
-    content["about"] |= about
-    (run / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
 class Taken(HTMLParser):

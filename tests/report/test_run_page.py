@@ -11,10 +11,9 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
-from report_toys import NASTY, PATHS, Taken, make_run, taken, tell, write_data
+from report_toys import NASTY, PATHS, Taken, make_run, taken, write_data
 
-from arrays_toys import FAST, clouds
+from arrays_toys import FAST, clouds, edit_results
 from ba3us import PartialAdapter
 from ba3us.adapt import adapt
 from ba3us.data.files import read_table
@@ -104,9 +103,7 @@ def test_a_page_is_the_same_when_it_is_made_again(run):
 
 def test_without_a_verdict_it_says_that_nothing_was_compared(folder):
     shutil.copytree(folder / "run", folder / "silent")
-    content = yaml.safe_load((folder / "silent" / "spec.yaml").read_text("utf-8"))
-    del content["about"]["verdict"]
-    (folder / "silent" / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+    edit_results(folder / "silent", verdict=None)
     page = page_of(folder / "silent", out=folder / "plain.html")
     assert "not known" in page.texts("p", "answer")[0]
     assert "not compared with source-only" in page.texts("p", "reason")[0]
@@ -123,7 +120,7 @@ def test_without_a_verdict_it_says_that_nothing_was_compared(folder):
     ],
 )
 def test_a_verdict_is_in_words_first(run, word, tone, words):
-    tell(
+    edit_results(
         run,
         verdict={
             "outcome": word,
@@ -137,11 +134,6 @@ def test_a_verdict_is_in_words_first(run, word, tone, words):
     assert not others and tone in attributes["class"].split() and words in text
     assert "source-only's" in text and "Because." in text and "a b" in text and "0.5" in text
     assert page.text.index('class="verdict') < page.text.index("<section")
-
-
-def test_a_verdict_of_another_form_is_none(run):
-    tell(run, verdict={"outcome": "splendid"})
-    assert "not known" in page_of(run).texts("p", "answer")[0]
 
 
 def test_shares_are_those_of_the_file_with_their_intervals(run):
@@ -204,8 +196,8 @@ def test_an_automatic_run_shows_what_it_compared_and_not_a_course_of_it(folder, 
     wanted = [f"{100 * np.mean(look.predictions == true):.1f} %" for look in run.evaluations]
     assert [(row[0], row[1]) for row in rows] == list(zip(phases, wanted))
     head, first, *_ = page.table("Class weights of what was compared")
-    weights = run.evaluations[run.selected].mean_probabilities
-    assert head == ["class", *phases] and first[1 + run.selected] == f"{100 * weights.max():.1f} %"
+    weights = run.evaluations[run.best_index].mean_probabilities
+    assert head == ["class", *phases] and first[1 + run.best_index] == f"{100 * weights.max():.1f} %"
     assert "Class weights" not in page.texts("figcaption") and "Accuracy" not in page.texts("figcaption")
     kept = run.history.loc[run.history["selected"].eq(True), "step"].iloc[0]
     assert f"after {kept} updates" in page.section("course")
@@ -237,16 +229,16 @@ def test_a_wrong_number_of_labels_is_a_sentence_and_no_page(run):
 def test_class_weights_are_those_of_the_evaluations(folder, nasty):
     run = Run.load(folder / "full")
     weights = np.stack([e.mean_probabilities for e in run.evaluations])
-    first = run.model.blueprint.classes[int(weights[run.selected].argmax())]
+    first = run.model.blueprint.classes[int(weights[run.best_index].argmax())]
     texts = [spot[2] for chart in nasty.spots() for spot in chart]
-    value = f"{weights[run.selected].max():.1%}"
+    value = f"{weights[run.best_index].max():.1%}"
     assert f"{first}\n{value} after {run.best.step:,} updates" in texts
 
 
 def test_the_kept_weights_are_those_of_the_selected_evaluation(run):
     looks, chosen = Run.load(run).evaluations, Run.load(run).about["selected"]
     assert chosen["evaluation"] != 0
-    tell(run, selected=chosen | {"evaluation": 0})
+    edit_results(run, selected=chosen | {"evaluation": 0})
     page = page_of(run)
     assert f"kept are those after {looks[0].step} updates" in page.section("course")
     assert page.table("Numbers of every evaluation")[1][0] == f"{looks[0].step} (kept)"
@@ -258,7 +250,7 @@ def test_phases_follow_each_other(folder, tmp_path):
     words = page.texts("text")
     assert {e.phase for e in kept.evaluations} == {"warmup", "adapt"} <= set(words)
     steps = [int(re.search(r"after (\d+) updates", spot[2])[1]) for spot in page.spots()[0]]
-    assert max(steps) == 30 == kept.about["updates"]
+    assert max(steps) == 30 == kept.about["steps"]
 
 
 def test_a_leaderboard_shows_which_run_was_chosen(nasty):
@@ -270,7 +262,7 @@ def test_a_leaderboard_shows_which_run_was_chosen(nasty):
 
 
 def test_the_run_itself_is_told(run):
-    tell(run, notes=["A note of the run."], command="ba3us adapt a b")
+    edit_results(run, notes=["A note of the run."], command="ba3us adapt a b")
     (run / "skipped.csv").write_text("domain,path,reason\ntarget,<x>.jpg,damaged\n", encoding="utf-8")
     page = page_of(run)
     said = page.section("run")

@@ -24,7 +24,7 @@ def run(tmp_path_factory):
         source=str(folder / "s.npz"),
         target=str(folder / "t.npz"),
         method="ba3us",
-        method_params=FAST["options"] | {"steps": 20},
+        method_params=FAST["method_params"] | {"steps": 20},
     )
     adapt(spec, folder / "run")
     return Run.load(folder / "run")

@@ -25,8 +25,8 @@ from ba3us.training import Callback
 X, Y, XT, YT = clouds()
 SMALL = {"steps": FAST["steps"], **FAST["method_params"]}
 FILES = [
-    "calibration.json", "evaluations.npz", "history.csv", "model.safetensors", "predictions.csv",
-    "presence.csv", "spec.yaml",
+    "evaluations.npz", "history.csv", "model.safetensors", "predictions.csv", "presence.csv",
+    "results.json", "spec.yaml",
 ]  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def raising(error):
 
 
 def same_files(one, other) -> bool:
-    names = [name for name in FILES if name != "spec.yaml"]  # which says how long it took
+    names = [name for name in FILES if name not in ("spec.yaml", "results.json")]  # paths, times
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
@@ -75,8 +75,9 @@ def test_a_run_holds_what_it_should(data):
     config = yaml.safe_load((folder / "spec.yaml").read_text())
     assert config.get("method", "ba3us") == "ba3us" and config["seed"] == 3 and config["n_threads"] == 1
     assert config["source"] == str(data / "s.npz")
-    assert config["options"] == vars(methods.get("ba3us").options(**SMALL))
-    assert config["about"]["selected"]["step"] == model.evaluations_[model.best_index_].step
+    assert config["method_params"] == vars(methods.get("ba3us").options(**SMALL))
+    results = json.loads((folder / "results.json").read_text())
+    assert results["selected"]["step"] == model.evaluations_[model.best_index_].step
 
     lines = table(folder / "predictions.csv")
     assert [line["path"] for line in lines] == [f"t, {i}" for i in YT]
@@ -93,7 +94,7 @@ def test_a_run_holds_what_it_should(data):
     assert set(pd.read_csv(folder / "history.csv")["step"]) >= {0, 10, 20}
 
     assert json.loads(json.dumps(summary))["classes_present"] == model.classes_present_.tolist()
-    assert summary["source_rows"] == 80 and summary["target_rows"] == 40
+    assert summary["source_samples"] == 80 and summary["target_samples"] == 40
     assert [row["class"] for row in summary["classes"]] == NAMES.tolist()
 
 
@@ -293,7 +294,7 @@ def test_a_function_that_selects_is_refused_before_the_work(data, monkeypatch):
 def test_a_loaded_run_is_the_run(data):
     done = run(data / "s.npz", data / "t.npz", data / "run")
     again = Run.load(data / "run")
-    assert again.spec.to_yaml() == done.spec.to_yaml() and again.selected == done.selected
+    assert again.spec.to_yaml() == done.spec.to_yaml() and again.best_index == done.best_index
     assert again.summary() == done.summary()
     for one, other in zip(again.evaluations, done.evaluations, strict=True):
         assert (one.phase, one.step, one.candidate, one.scores) == (

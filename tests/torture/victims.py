@@ -88,7 +88,7 @@ def prepare(folder: Path) -> None:
     (folder / "truth.csv").write_text("path,label\n" + "".join(f"{i}.png,{names[i % 2]}\n" for i in range(20)))
     (folder / "spec.yaml").write_text(
         "format: ba3us spec 1\nsource: s.npz\ntarget: t.npz\nmethod: ba3us\n"
-        "options:\n  steps: 2\n  beta: 1.5\nselection: entropy\nseed: 3\nthreads: 1\n"
+        "method_params:\n  steps: 2\n  beta: 1.5\nselection: entropy\nseed: 3\nn_threads: 1\n"
     )
     (folder / "protocol.yaml").write_text(
         "title: toy\ndomains: {P: s.npz, Q: two.npz}\ntasks: [P->Q, Q->P]\ntarget: {classes: [ant, cat]}\n"
@@ -226,6 +226,7 @@ VICTIMS = [
       for n, s in ((0, "png"), (2, "jpg"), (3, "gif"), (4, "bmp"), (5, "webp"), (6, "tif"))],
     Victim("backbone weights", "weights.pth", weighed),
     Victim("run: spec", "run/spec.yaml", reported),
+    Victim("run: results", "run/results.json", predicted("t.npz"), exact=True),
     Victim("run: history", "run/history.csv", reported),
     Victim("run: evaluations", "run/evaluations.npz", reported),
     Victim("run: presence", "run/presence.csv", reported),

@@ -59,8 +59,8 @@ def test_it_is_said_and_ends_a_run_that_is_asked_to():
     assert any("effective classes" in note for note in full.notes)
     assert any("effective classes" in note for note in ended.notes)
     assert len(ended.evaluations) == 2 < len(full.evaluations)
-    assert full.about["updates"] == full.evaluations[-1].step
-    assert ended.about["updates"] == ended.evaluations[-1].step < full.about["updates"]
+    assert full.about["steps"] == full.evaluations[-1].step
+    assert ended.about["steps"] == ended.evaluations[-1].step < full.about["steps"]
     assert np.array_equal(ended.evaluations[1].predictions, full.evaluations[1].predictions)
 
 

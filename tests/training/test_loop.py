@@ -85,7 +85,7 @@ def test_a_warm_up_has_its_own_schedule_and_is_no_candidate():
         ("adapt", 8, True),
     ]
     assert watch.refreshed == 2  # m stays uniform until the adapting phase first looks
-    assert result.evaluations[result.selected].candidate
+    assert result.evaluations[result.best_index].candidate
 
 
 def test_warm_up_draws_no_target_and_leaves_the_method_alone():
@@ -156,12 +156,12 @@ def test_the_selected_weights_are_a_true_copy_of_those_at_the_lowest_entropy():
         source, target
     )
     scores = [e.score for e in result.evaluations]
-    assert result.selected == int(np.argmax(scores)) < len(scores) - 1
-    assert same_state(result.states["selected"], watch.states[result.selected])
+    assert result.best_index == int(np.argmax(scores)) < len(scores) - 1
+    assert same_state(result.states["selected"], watch.states[result.best_index])
     assert not same_state(result.states["selected"], result.states["last"])
     assert same_state(result.states["last"], watch.states[-1])
     assert same_state(result.module.state_dict(), result.states["selected"])
-    kept = result.evaluations[result.selected]
+    kept = result.evaluations[result.best_index]
     assert np.array_equal(result.predict(target).logits.argmax(1).numpy(), kept.predictions)
 
 
@@ -335,4 +335,4 @@ def test_a_phase_is_evaluated_where_it_or_its_schedules_end(horizon, seen):
     phases = (dataclasses.replace(phase, horizon=horizon),)
     made.recipe = dataclasses.replace(made.recipe, phases=phases)
     result = made.fit(source, target)
-    assert [e.step for e in result.evaluations] == [seen] and result.selected == 0
+    assert [e.step for e in result.evaluations] == [seen] and result.best_index == 0

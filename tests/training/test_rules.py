@@ -34,8 +34,8 @@ def test_the_largest_score_is_selected(name):
     result = run(name)
     found = [e.score for e in result.evaluations]
     assert result.rule == name
-    assert result.selected == (len(found) - 1 if name == "last" else int(np.argmax(found)))
-    kept = result.evaluations[result.selected]
+    assert result.best_index == (len(found) - 1 if name == "last" else int(np.argmax(found)))
+    kept = result.evaluations[result.best_index]
     predicted = result.predict(blobs()[1])
     assert np.array_equal(predicted.logits.argmax(1).numpy(), kept.predictions)
     assert RULES[name](predicted) == pytest.approx(kept.score, rel=1e-6)
@@ -46,7 +46,7 @@ def test_the_paper_s_rule_is_the_default_and_takes_the_lowest_mean_entropy():
     network, method = build(**SWING)
     result = Trainer(network, method, Execution(n_threads=1)).fit(source, target)
     entropies = [e.scores["entropy"] for e in result.evaluations]
-    assert result.rule == "entropy" and result.selected == int(np.argmin(entropies)) < len(entropies) - 1
+    assert result.rule == "entropy" and result.best_index == int(np.argmin(entropies)) < len(entropies) - 1
     assert [e.score for e in result.evaluations] == [-h for h in entropies]
 
 
@@ -64,7 +64,7 @@ def test_scores_of_the_rules_by_hand():
 def test_of_equal_scores_the_first_counts_unless_the_rule_says_the_latest(latest, expected):
     flat = dataclasses.replace(rule_for(lambda target: 1.0), latest=latest)
     result = run(flat)
-    assert result.selected == expected % len(result.evaluations)
+    assert result.best_index == expected % len(result.evaluations)
 
 
 def test_last_keeps_the_last_weights():
@@ -81,7 +81,7 @@ def test_a_function_of_the_target_s_outputs_selects():
         return torch.tensor(-abs(len(seen) - 3))
 
     result = run(middle)
-    assert result.selected == 2 and result.rule == "middle" and seen == [0, 1, 2, 3, 4, 5]
+    assert result.best_index == 2 and result.rule == "middle" and seen == [0, 1, 2, 3, 4, 5]
 
 
 def test_features_are_kept_only_where_somebody_looks_at_them():
@@ -149,10 +149,10 @@ def test_every_run_ends_with_an_evaluation_and_selects_one(phases):
     network, method = build(refresh_every=50)
     recipe = dataclasses.replace(method.recipe(), phases=phases)
     result = Trainer(network, method, Execution(n_threads=1), recipe=recipe).fit(source, target)
-    assert 0 <= result.selected < len(result.evaluations)
+    assert 0 <= result.best_index < len(result.evaluations)
     end = result.evaluations[-1]
     assert (end.phase, end.step) == (phases[-1].name, phases[-1].steps)
-    kept = result.evaluations[result.selected].predictions
+    kept = result.evaluations[result.best_index].predictions
     assert np.array_equal(result.predict(target).logits.argmax(1).numpy(), kept)
     assert result.full_history()["selected"].eq(True).sum() == 1
 
@@ -182,7 +182,7 @@ def test_every_evaluation_stands_in_the_full_history():
     for name in ("entropy", "information_maximisation", "effective_classes", "nuclear_norm"):
         assert looks[f"target_{name}"].tolist() == [e.scores[name] for e in result.evaluations]
     assert looks["score"].tolist() == [e.score for e in result.evaluations]
-    assert looks.index[looks["selected"] == True].tolist() == [result.selected]  # noqa: E712
+    assert looks.index[looks["selected"] == True].tolist() == [result.best_index]  # noqa: E712
     updates = table[table["loss"].notna()]
     assert updates["loss"].tolist() == result.history["loss"].tolist()
     both = table[table["loss"].notna() & table["score"].notna()]  # after 6 updates, say

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,6 @@ from ba3us.errors import require
 LEVEL = 0.05  # the error level, unless another is asked for
 LEVELS = (0.001, 0.002, 0.005, *(percent / 100 for percent in range(1, 51)))
 _BOUNDS = math.log(0.05), math.log(50)  # of a temperature
-_FIGURES = ("temperature", "held_out", "kappa")
 _NONE = 1.1  # a threshold that no confidence reaches
 
 
@@ -94,20 +93,6 @@ class Calibration:
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {name: list(v) if isinstance(v, Sequence) else v for name, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, said: dict[str, Any]) -> Calibration:
-        """From what :meth:`packed` gave; ValueError if it is of another form."""
-        if said.keys() != {f.name for f in fields(cls)} or said["levels"] != list(LEVELS):
-            raise ValueError("other names")
-        numbers = [*said["thresholds"], *said["kept"], *(said[name] for name in _FIGURES)]
-        if len(numbers) != 2 * len(LEVELS) + len(_FIGURES) or len(said["kept"]) != len(LEVELS):
-            raise ValueError("other lengths")
-        if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
-            raise ValueError("no numbers")
-        if said["temperature"] <= 0 or not all(isinstance(text, str) for text in said["cautions"]):
-            raise ValueError("other values")
-        return cls(**said)
 
 
 def calibrate(target: np.ndarray, held_out: np.ndarray, labels: np.ndarray, verdict: Verdict) -> Calibration:

@@ -135,11 +135,14 @@ def _in_order(found: Named, wanted: Sequence[str], path: Path) -> list[str]:
 LAST, ORACLE = "last", "oracle"
 
 
-class KeptRun(Protocol):
-    """What a training, or a run, has kept: its evaluations, one of them selected."""
+class Evaluated(Protocol):
+    """Evaluations, one of them selected: the result of a training, or a run."""
 
-    evaluations: list[Evaluation]
-    selected: int
+    @property
+    def evaluations(self) -> list[Evaluation]: ...  # noqa: D102
+
+    @property
+    def best_index(self) -> int: ...  # noqa: D102
 
 
 def accuracies(evaluations: Sequence[Evaluation], labels: Any) -> pd.DataFrame:
@@ -170,9 +173,9 @@ def updates_before(looks: pd.DataFrame) -> pd.Series:
     return looks["step"] + looks["phase"].map(ends.cumsum() - ends)
 
 
-def selected_accuracy(result: KeptRun, labels: Any) -> float:
+def selected_accuracy(result: Evaluated, labels: Any) -> float:
     """Accuracy at the evaluation that the run's rule chose, without labels."""
-    return float(accuracies(result.evaluations, labels)["accuracy"].iloc[result.selected])
+    return float(accuracies(result.evaluations, labels)["accuracy"].iloc[result.best_index])
 
 
 @dataclass(frozen=True)
@@ -201,11 +204,11 @@ def scored(
     return {rule: _score(predictions[row], labels) for rule, row in chosen.items()}
 
 
-def summary(result: KeptRun, labels: Any) -> dict[str, Score]:
+def summary(result: Evaluated, labels: Any) -> dict[str, Score]:
     """Of the ``last``, the ``selected`` and, knowing the labels, the best candidate (``oracle``) of a run."""
     predictions = np.stack([e.predictions for e in result.evaluations])
     candidates = np.array([e.candidate for e in result.evaluations])
-    return scored(predictions, candidates, {"selected": result.selected}, np.asarray(labels))
+    return scored(predictions, candidates, {"selected": result.best_index}, np.asarray(labels))
 
 
 def _score(predictions: np.ndarray, labels: np.ndarray) -> Score:

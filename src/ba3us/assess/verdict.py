@@ -8,7 +8,7 @@ on half of the variants of docs/trust.md, and tried on the other half once.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -57,18 +57,6 @@ class Verdict:
     model_used: str
     reasons: list[str]
     figures: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls, said: Any) -> Verdict | None:
-        """From what :meth:`packed` gave; None if it is of another form."""
-        if not isinstance(said, dict) or said.keys() != {f.name for f in fields(cls)}:
-            return None
-        known = said["outcome"] in (HELPED, NO_EVIDENCE, HARMED) and said["model_used"] in (
-            ADAPTED,
-            SOURCE_ONLY,
-        )
-        kinds = isinstance(said["reasons"], list) and isinstance(said["figures"], dict)
-        return cls(**said) if known and kinds else None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""

@@ -144,7 +144,7 @@ def train_candidates(
     """
     with _pool(members, spec, opened) as pool:
         if pool is None:
-            found = (effective_class_weights(candidate, spec, kept, opened, until) for candidate in members)
+            found = (_train_or_read(candidate, spec, kept, opened, until) for candidate in members)
         else:
             with main_unseen():
                 jobs = [pool.submit(_in_worker, candidate, spec, kept, until) for candidate in members]
@@ -159,13 +159,13 @@ def _answer(job: Future[CandidateResult | None], candidate: Candidate, *given: A
     try:
         return job.result()
     except BrokenProcessPool:
-        return effective_class_weights(candidate, *given)
+        return _train_or_read(candidate, *given)
 
 
-def effective_class_weights(
+def _train_or_read(
     candidate: Candidate, spec: Spec, kept: Path | None, opened: OpenedArrays, until: float
 ) -> CandidateResult | None:
-    """What a candidate gives; None if there is no time left to train it."""
+    """Train a candidate, or read the result that an interrupted run has left."""
     asked = candidate.spec(spec)
     file = None if kept is None else kept / f"{_digest(asked, opened)}.npz"
     if file is not None and (found := _read(file, candidate)) is not None:
@@ -236,4 +236,4 @@ def _open(opened: OpenedArrays) -> None:
 
 def _in_worker(candidate: Candidate, spec: Spec, kept: Path | None, until: float) -> CandidateResult | None:
     assert _OPENED is not None
-    return effective_class_weights(candidate, spec, kept, _OPENED, until)
+    return _train_or_read(candidate, spec, kept, _OPENED, until)

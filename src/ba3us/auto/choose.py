@@ -82,9 +82,9 @@ def train_auto(
         said = verdicts.judge_auto(best.name, best.standing, choice.plain, changed, config.force)
         shown.update(total, f"{best.name} κ {best.standing.kappa:.2f}, {said.outcome}")
         run = _run(spec, plain, distilled, choice, said)
-        calibrate_run(run, target, spec, opened, inputs)
-    run.about["seconds"] = round(time.perf_counter() - start, 2)
-    return run, target
+        run = calibrate_run(run, target, spec, opened, inputs)
+    seconds = round(time.perf_counter() - start, 2)
+    return dataclasses.replace(run, about=run.about | {"seconds": seconds}), target
 
 
 def _try_members(
@@ -127,12 +127,17 @@ def _run(spec: Spec, plain: Run, distilled: Run, choice: Ensemble, said: Verdict
         "settings": get(spec.method).settings_note(spec.method_options()),
         "selected": served.about["selected"] | {"evaluation": len(looks) - 1, "rule": "auto"},
     }
-    run = dataclasses.replace(
-        served, spec=full, evaluations=looks, selected=len(looks) - 1, about=about, verdict=said
-    )
-    run.leaderboard = choice.leaderboard()
     judged, changed = choice.best.standing, said.figures["changed"]
     if said.model_used == SOURCE_ONLY:
         judged, changed = choice.plain, 0.0
-    run.presence = presence_table(run, choice.smoothed, presence_uncertainty(judged.kappa, NEAR, changed))
-    return run
+    uncertainty = presence_uncertainty(judged.kappa, NEAR, changed)
+    return dataclasses.replace(
+        served,
+        spec=full,
+        evaluations=looks,
+        best_index=len(looks) - 1,
+        about=about,
+        verdict=said,
+        leaderboard=choice.leaderboard(),
+        presence=presence_table(served.best, served.model.blueprint.classes, choice.smoothed, uncertainty),
+    )

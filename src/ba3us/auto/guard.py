@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.auto import AutoOptions
 from ba3us.methods.base import Method
 from ba3us.progress import bar
+from ba3us.run.build import Model
 from ba3us.run.opening import Domains, Opened, OpenedArrays, neighbours, sampled, vectors
 from ba3us.run.predict import evenly
 from ba3us.run.run import Run
@@ -80,19 +82,20 @@ def source_only_run(spec: Spec, opened: Opened, inputs: AutoInputs, callbacks: S
     return train_one(_plain(spec), opened, domains=inputs.domains, callbacks=callbacks)[0]
 
 
-def calibrate_run(run: Run, target: Target, spec: Spec, opened: Opened, inputs: AutoInputs) -> None:
-    """Of a run that has been judged; its twin is the source-only of :func:`plain_run`, on fewer rows.
+def calibrate_run(run: Run, target: Target, spec: Spec, opened: Opened, inputs: AutoInputs) -> Run:
+    """The run with a calibration; it must have a verdict.
 
-    Where the twin comes to nothing, the run says so and has no calibration.
+    The held-out model is that of :func:`source_only_run`, trained on fewer samples. If its training fails, a
+    note says so and there is no calibration.
     """
 
     def twin(part: Source) -> Run:
         return train_one(_plain(spec), opened, domains=Domains(part, inputs.domains.target))[0]
 
     try:
-        run.calibration = calibrated(run, target, inputs.domains.source, twin)
+        return dataclasses.replace(run, calibration=calibrated(run, target, inputs.domains.source, twin))
     except UserError as error:
-        run.notes = [*run.notes, f"There is no calibration: {error}"]
+        return run.with_note(f"There is no calibration: {error}")
 
 
 def _plain(spec: Spec) -> Spec:
@@ -145,9 +148,9 @@ def _aside(labels: np.ndarray) -> np.ndarray:
 # --- prior ------------------------------------------------------------------------------------------------
 # A last step that any system can take when it is asked to: the prior of its classifier is put right.
 #
-# A classifier that learned the source expects its shares of classes. EM on its calibrated probabilities
-# estimates those of the target (:mod:`ba3us.assess.presence`), and the classifier's biases are moved by the
-# logarithm of the ratio. It helps where only the shares differ, and makes mistakes firm where looks differ too.
+# A classifier that learned the source expects the source's class proportions. EM on its calibrated
+# probabilities estimates the target's (:mod:`ba3us.assess.presence`), and the classifier's biases are moved by
+# the logarithm of the ratio. It helps if only the proportions differ, and reinforces mistakes otherwise.
 
 
 _MOST_ROWS = 5_000  # rows of the target that shares are estimated from
@@ -173,38 +176,42 @@ def prior_corrected(run: Run, target: Target, labels: np.ndarray) -> Run:
     if run.leaderboard is not None and run.verdict is not None and run.verdict.model_used == ADAPTED:
         why = "the model was taught the target's own rows, so its prior is not the source's (name a --method)"
     if why or run.calibration is None:
-        run.notes = [*run.notes, f"The prior was not put right: {why}."]
-        return run
+        return run.with_note(f"The prior was not corrected: {why}.")
     logits, warmth = run.logits(target), run.calibration.held_out
     prior = class_proportions(labels, logits.shape[1])
     p = softmax(logits[evenly(len(logits), _MOST_ROWS)] / warmth, axis=1)
     shares = em_proportions(p, prior)
     shift = warmth * prior_shift(shares, prior)
     moved = logits + shift
-    bias = run.model.module.network.classifier.bias
+    model = Model(run.model.blueprint, copy.deepcopy(run.model.module), run.model.front)
+    bias = model.module.network.classifier.bias
     assert isinstance(bias, Tensor)
     with torch.no_grad():
         bias += torch.as_tensor(shift, dtype=bias.dtype)
-    before, own = run.best.predictions, moved.argmax(axis=1)
-    changed = float(np.mean(own != before))
-    run.evaluations[run.selected] = dataclasses.replace(
-        run.best, predictions=own, mean_probabilities=softmax(moved, axis=1).mean(axis=0).astype(np.float32)
-    )
-    run.calibration = recalibrated(run.calibration, moved)
-    table, known = presence_table(run, [before]), run.presence
+    before, predictions = run.best.predictions, moved.argmax(axis=1)
+    changed = float(np.mean(predictions != before))
+    mean_probabilities = softmax(moved, axis=1).mean(axis=0).astype(np.float32)
+    best = dataclasses.replace(run.best, predictions=predictions, mean_probabilities=mean_probabilities)
+    evaluations = [*run.evaluations]
+    evaluations[run.best_index] = best
+    table, known = presence_table(best, model.blueprint.classes, [before]), run.presence
     table["low"], table["high"] = (
         pick(table[end], known[end]) for pick, end in ((np.minimum, "low"), (np.maximum, "high"))
     )
     table.loc[(table["present"] != known["present"]).to_numpy(), "present"] = UNCERTAIN
-    run.presence = table
     low, high = proportion_intervals(p, prior)
     for name, values in (("em_proportion", shares), ("em_low", low), ("em_high", high)):
-        run.presence[name] = np.round(values, 6)
-    run.notes = [
-        *run.notes,
-        f"The prior was put right after the verdict: {changed:.1%} of the rows changed class.",
-    ]
-    return run
+        table[name] = np.round(values, 6)
+    corrected = dataclasses.replace(
+        run,
+        model=model,
+        evaluations=evaluations,
+        calibration=recalibrated(run.calibration, moved),
+        presence=table,
+    )
+    return corrected.with_note(
+        f"The prior was corrected after the verdict: {changed:.1%} of the samples changed class."
+    )
 
 
 # --- reference --------------------------------------------------------------------------------------------
@@ -240,14 +247,12 @@ def with_verdict(run: Run, target: Target, spec: Spec, opened: Opened, show: boo
             choice = Ensemble(inputs.near, plain.probabilities(inputs.shown.target))
             add_fast_candidates(choice, inputs, auto)
     except UserError as error:
-        run.notes = [*run.notes, f"There is no verdict: {error}"]
-        return run
+        return run.with_note(f"There is no verdict: {error}")
     known = verdicts.has_evidence(choice.best.standing, choice.plain)
     labels = choice.labels() if known else None
     own, base = (each.best.predictions[inputs.rows] for each in (run, plain))
-    run.verdict = verdicts.judge_run(own, base, labels, inputs.near)
-    others: list[np.ndarray] = choice.smoothed
-    uncertainty = presence_uncertainty(choice.best.standing.kappa, NEAR, run.verdict.figures["changed"])
-    run.presence = presence_table(run, others, uncertainty)
-    calibrate_run(run, target, auto, seen, inputs)
-    return run
+    verdict = verdicts.judge_run(own, base, labels, inputs.near)
+    uncertainty = presence_uncertainty(choice.best.standing.kappa, NEAR, verdict.figures["changed"])
+    table = presence_table(run.best, opened.classes, choice.smoothed, uncertainty)
+    judged = dataclasses.replace(run, verdict=verdict, presence=table)
+    return calibrate_run(judged, target, auto, seen, inputs)

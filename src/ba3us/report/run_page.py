@@ -84,8 +84,9 @@ def run_page(told: RunReport) -> Page:
         subtitle=" · ".join(
             [
                 methods.get(spec.method).info.title,
-                f"{counted(about['source_rows'], 'labelled row')}, {about['target_rows']:,} without labels",
-                counted(about["updates"], "update"),
+                f"{counted(about['source_samples'], 'labelled row')}, "
+                f"{about['target_samples']:,} without labels",
+                counted(about["steps"], "update"),
                 f"{about['seconds']:,.0f} seconds",
             ]
         ),

@@ -236,7 +236,7 @@ def _evaluations(told: RunReport) -> Table:
     found = summary(told.run, told.labels)
     if not told.timed:  # an automatic run: what it compared, and what it serves
         looks = told.run.evaluations
-        names, marked = {look.phase: look.phase for look in looks}, [told.run.selected]
+        names, marked = {look.phase: look.phase for look in looks}, [told.run.best_index]
         rows_of = {look.phase: row for row, look in enumerate(looks)}
         found = scored(np.stack([e.predictions for e in looks]), np.ones(len(looks)), rows_of, told.labels)
     rows = [
@@ -310,7 +310,7 @@ def training_curves_section(told: RunReport) -> Section:
     updates = updates_before(history)
     looks = history["score"].notna()
     at = updates[looks].to_numpy(float)
-    kept = run.selected if told.timed else _kept(history[looks])
+    kept = run.best_index if told.timed else _kept(history[looks])
     starts = [
         (float(updates[part.index].min()), str(name)) for name, part in history.groupby("phase", sort=False)
     ]
@@ -353,7 +353,7 @@ def _members(told: RunReport) -> Table:
     weights = np.stack([look.mean_probabilities for look in looks]).astype(float)
     rows = [
         [told.classes[c], *(percent(w) for w in weights[:, c])]
-        for c in np.argsort(-weights[told.run.selected], kind="stable")
+        for c in np.argsort(-weights[told.run.best_index], kind="stable")
     ]
     columns = ["class", *(look.phase for look in looks)]
     return Table("Class weights of what was compared", columns, rows, range(1, len(columns)))
@@ -362,14 +362,14 @@ def _members(told: RunReport) -> Table:
 def _weights(told: RunReport, at: np.ndarray, course: CurveAxes) -> Chart:
     """Mean probabilities of the heaviest classes; all others in one curve."""
     weights = np.stack([e.mean_probabilities for e in told.run.evaluations]).astype(float)
-    heavy = np.argsort(-weights[told.run.selected], kind="stable")[
+    heavy = np.argsort(-weights[told.run.best_index], kind="stable")[
         : LOOKS if weights.shape[1] > LOOKS else None
     ]
     drawn = [Curve(told.classes[c], at, weights[:, c], look(n)) for n, c in enumerate(heavy)]
     rest = weights.shape[1] - len(heavy)
     if rest:
         drawn.append(Curve(f"{rest} others, sum", at, 1 - weights[:, heavy].sum(axis=1), REST))
-    first = f"{told.classes[heavy[0]]} has the largest, {percent(weights[told.run.selected, heavy[0]])}."
+    first = f"{told.classes[heavy[0]]} has the largest, {percent(weights[told.run.best_index, heavy[0]])}."
     return curves(
         "Class weights",
         f"The mean probability of each class over the target. {first}",
@@ -435,7 +435,7 @@ def features_section(told: RunReport) -> Section:
 
 def _clouds(told: RunReport) -> list[Part]:
     run = told.run
-    sizes = run.about["source_rows"], run.about["target_rows"]
+    sizes = run.about["source_samples"], run.about["target_samples"]
     of_images = isinstance(run.model.blueprint.samples, Images)
     most = _QUICK_IMAGES if told.quick and of_images else MOST_POINTS
     both = some_rows(run.model, run.spec, sizes, most // 2)
@@ -589,7 +589,7 @@ def about_section(told: RunReport) -> Section:
         "selection": about["selected"]["rule"],
         "trained part": about.get("trained"),
         "seed": spec.seed,
-        "updates": f"{about['updates']:,}",
+        "updates": f"{about['steps']:,}",
         "time": f"{about['seconds']:,.1f} seconds",
         "finished": about.get("finished"),
         "resumed": "yes" if about.get("resumed") else None,

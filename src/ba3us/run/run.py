@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from ba3us.assess.calibration import Calibration
 from ba3us.assess.verdict import Verdict
@@ -22,21 +21,12 @@ from ba3us.run.predict import write_predictions
 from ba3us.run.spec import Spec
 from ba3us.training import Evaluation
 
-_SHARES = ("proportion", "low", "high", "mean_probability", "em_proportion", "em_low", "em_high")
+_PROPORTIONS = ("proportion", "low", "high", "mean_probability", "em_proportion", "em_low", "em_high")
 _FIGURES = ("kappa", "effective_classes")
 _COLUMNS = ["step", "loss", "score"]  # of every history
-_ABOUT: dict[str, type | tuple[type, ...]] = {
-    "version": str,
-    "versions": dict,
-    "source_rows": int,
-    "target_rows": int,
-    "updates": int,
-    "seconds": (int, float),
-    "selected": dict,
-}
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Run:
     """A finished run.
 
@@ -50,7 +40,7 @@ class Run:
         Losses, ramps and label-free scores over the updates.
     evaluations : list of Evaluation
         Looks at the whole target while training.
-    selected : int
+    best_index : int
         Which of them has the weights of the model.
     presence : DataFrame
         One row per class: its share of the target, an interval, its mean probability, whether it is present.
@@ -68,7 +58,7 @@ class Run:
     model: Model
     history: pd.DataFrame
     evaluations: list[Evaluation]
-    selected: int
+    best_index: int
     presence: pd.DataFrame
     about: dict[str, Any]
     verdict: Verdict | None = None
@@ -80,7 +70,11 @@ class Run:
     @property
     def best(self) -> Evaluation:
         """The evaluation that was selected."""
-        return self.evaluations[self.selected]
+        return self.evaluations[self.best_index]
+
+    def with_note(self, note: str) -> Run:
+        """The run with one more note."""
+        return replace(self, notes=[*self.notes, note])
 
     def probabilities(self, domain: Target) -> np.ndarray:
         """What the model says of a domain's rows, [n, C]."""
@@ -118,16 +112,19 @@ class Run:
         """Write a run directory, whole or not at all; with predictions for `target`, if it is given."""
         files.check_free(Path(path), overwrite=True, resume=True)
         with new_folder(Path(path)) as folder:
-            about = self.about | ({"notes": self.notes} if self.notes else {})
-            about |= {} if self.verdict is None else {"verdict": self.verdict.to_dict()}
-            (folder / files.SPEC).write_text(self.spec.to_yaml(**about), encoding="utf-8")
-            self.history.to_csv(folder / files.HISTORY, index=False)
+            (folder / files.SPEC).write_text(self.spec.to_yaml(), encoding="utf-8")
             self.model.save(folder / files.MODEL)
+            results = self.about | {
+                "verdict": None if self.verdict is None else self.verdict.to_dict(),
+                "calibration": None if self.calibration is None else self.calibration.to_dict(),
+                "notes": self.notes,
+            }
+            files.write_results(folder / files.RESULTS, results, self.model.digest)
+            self.history.to_csv(folder / files.HISTORY, index=False)
             files.write_evaluations(folder / files.EVALUATIONS, self.evaluations)
             files.write_frame(folder / files.PRESENCE, self.presence)
             if self.leaderboard is not None:
                 files.write_frame(folder / files.LEADERBOARD, self.leaderboard)
-            files.write_calibration(folder / files.CALIBRATION, self.calibration)
             files.write_skipped(folder / files.SKIPPED, self.skipped)
             if target is not None:
                 write_predictions(folder / files.PREDICTIONS, self.model, target, paths, self.calibration)
@@ -137,48 +134,34 @@ class Run:
         """Read what :meth:`save` wrote."""
         path = Path(path)
         require(files.is_run(path), f"There is no run in {path}: give a folder that ba3us adapt wrote.")
-        spec = Spec.read(path / files.SPEC)
-        about = yaml.safe_load((path / files.SPEC).read_text(encoding="utf-8")).get("about", {})
-        evaluations = files.read_evaluations(path / files.EVALUATIONS)
+        spec, model = Spec.read(path / files.SPEC), Model.load(path / files.MODEL)
+        about = files.read_results(path / files.RESULTS, model.digest)
+        verdict, calibration, notes = (about.pop(name) for name in ("verdict", "calibration", "notes"))
+        evaluations, board = files.read_evaluations(path / files.EVALUATIONS), path / files.LEADERBOARD
         try:
-            _check_about(about, len(evaluations))
             history = pd.read_csv(path / files.HISTORY)
             history.drop(columns=["phase", "selected"]).astype(float)[_COLUMNS]
-            board = path / files.LEADERBOARD
-            tables: dict[str, Any] = {
-                "history": history,
-                "presence": files.read_frame(path / files.PRESENCE, _SHARES),
-                "leaderboard": files.read_frame(board, _FIGURES) if board.is_file() else None,
-                "verdict": Verdict.from_dict(about.pop("verdict", None)),
-                "selected": int(about["selected"]["evaluation"]),
-            }
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            presence = files.read_frame(path / files.PRESENCE, _PROPORTIONS)
+            leaderboard = files.read_frame(board, _FIGURES) if board.is_file() else None
+            best_index = range(len(evaluations))[about["selected"]["evaluation"]]
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(f"The run {path} is not whole ({type(error).__name__}): adapt again.") from error
         return cls(
             spec=spec,
-            model=Model.load(path / files.MODEL),
+            model=model,
+            history=history,
             evaluations=evaluations,
-            notes=about.pop("notes", []),
-            skipped=files.read_skipped(path / files.SKIPPED),
-            calibration=files.read_calibration(path / files.CALIBRATION),
+            best_index=best_index,
+            presence=presence,
             about=about,
-            **tables,
+            verdict=None if verdict is None else Verdict(**verdict),
+            leaderboard=leaderboard,
+            calibration=None if calibration is None else Calibration(**calibration),
+            notes=notes,
+            skipped=files.read_skipped(path / files.SKIPPED),
         )
 
 
 def _records(table: pd.DataFrame) -> list[Any]:
     """Rows as JSON values, which have no NaN."""
     return table.astype(object).where(table.notna(), None).to_dict(orient="records")
-
-
-def _check_about(about: Any, evaluations: int) -> None:
-    """What others build on is there and of its kind: a spec is text that anything may have happened to."""
-    for name, kind in _ABOUT.items():
-        if not isinstance(about[name], kind):
-            raise TypeError(name)
-    if about["selected"]["evaluation"] not in range(evaluations) or not isinstance(
-        about["selected"]["rule"], str
-    ):
-        raise ValueError("selected")
-    if not isinstance(about.get("notes", []), list):
-        raise TypeError("notes")

@@ -64,7 +64,7 @@ class Spec:
         Look at the target also every so many updates of a named method, for a finer curve and more checkpoints
         to choose from; else only where the method refreshes.
     standardize : bool
-        Standardise features by the source's columns, in the model. None: where they are far from unit scale.
+        Standardise features by the source's columns, within the model. None: where they need it.
     backbone, weights : str
         What turns an image into a vector, and its weights; see :func:`ba3us.nn.backbones.create_backbone`.
         For arrays that are no vectors: a network of :data:`ba3us.nn.SMALL`.
@@ -78,7 +78,7 @@ class Spec:
         Side of the crops in pixels, in place of the backbone's own.
     ten_crop : bool
         Offer ten crops to methods that refresh from them.
-    seed, threads : int
+    seed, n_threads : int
         Results repeat for the same of both.
     on_nan : str
         When a loss is no longer a number: ``stop``, or ``retry`` from the last good state at half the learning
@@ -186,17 +186,16 @@ class Spec:
 
     # --- YAML --------------------------------------------------------------------------------------------
 
-    def to_yaml(self, **about: Any) -> str:
-        """As YAML, without what is left to others; `about` (what became of it) is for people."""
+    def to_yaml(self) -> str:
+        """As YAML, without fields that have their defaults."""
         require(isinstance(self.selection, str), "A selection that is a function can't be written to a file.")
-        plain = {
+        given = {
             f.name: getattr(self, f.name)
             for f in dataclasses.fields(self)
             if getattr(self, f.name) != _default(f)
         }
-        plain |= {name: os.path.abspath(plain[name]) for name in _PATHS if name in plain}
-        content = {"format": FORMAT, **plain} | ({"about": about} if about else {})
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        given |= {name: os.path.abspath(given[name]) for name in _PATHS if name in given}
+        return yaml.safe_dump({"format": FORMAT, **given}, sort_keys=False, allow_unicode=True)
 
     @classmethod
     def read(cls, path: str | Path) -> Spec:
@@ -211,7 +210,6 @@ class Spec:
             isinstance(content, dict) and content.pop("format", FORMAT) == FORMAT,
             f"{path} is no spec of ba3us, or of another version: begin it with 'format: {FORMAT}'.",
         )
-        content.pop("about", None)
         known = [f.name for f in dataclasses.fields(cls)]
         for name in content:
             require(name in known, f"{path} has an unknown key {name!r}: {did_you_mean(str(name), known)}")

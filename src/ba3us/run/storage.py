@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import shutil
@@ -13,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ba3us.assess.calibration import Calibration
 from ba3us.data.files import new_table, read_table
 from ba3us.data.images import Skipped
 from ba3us.data.writing import check_new_folder, new_file
@@ -23,17 +23,19 @@ from ba3us.training import Evaluation
 
 SPEC, MODEL, HISTORY, EVALUATIONS = "spec.yaml", "model.safetensors", "history.csv", "evaluations.npz"
 PREDICTIONS, PRESENCE, SKIPPED, CHECKPOINTS = "predictions.csv", "presence.csv", "skipped.csv", "checkpoints"
-LEADERBOARD, CALIBRATION, REPORT = "leaderboard.csv", "calibration.json", "report.html"
+LEADERBOARD, RESULTS, REPORT = "leaderboard.csv", "results.json", "report.html"
+RESULTS_FORMAT = "ba3us results 1"
 TABLES = (HISTORY, PREDICTIONS, PRESENCE, SKIPPED, LEADERBOARD)
-FILES = (SPEC, MODEL, EVALUATIONS, CALIBRATION, REPORT, *TABLES)  # all that a finished run may hold
+FILES = (SPEC, RESULTS, MODEL, EVALUATIONS, REPORT, *TABLES)  # all that a finished run may hold
 
 
 def is_run(path: Path) -> bool:
     """Whether a folder is a finished run."""
     try:
-        return (path / SPEC).read_text(encoding="utf-8").startswith(f"format: {FORMAT}")
+        spec = (path / SPEC).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
+    return spec.startswith(f"format: {FORMAT}") and (path / RESULTS).is_file()
 
 
 def state_file(path: Path) -> Path:
@@ -164,20 +166,31 @@ def read_presence(path: Path, classes: list[Any]) -> list[dict[str, str]]:
         raise UserError(f"The table {path} can't be read ({type(error).__name__}): adapt again.") from error
 
 
-def write_calibration(path: Path, calibration: Calibration | None) -> None:
-    """What turns logits into confidence, if it is known."""
-    if calibration is not None:
-        path.write_text(json.dumps(calibration.to_dict(), ensure_ascii=False), encoding="utf-8")
+def write_results(path: Path, results: dict[str, Any], model_digest: str) -> None:
+    """Write what came out of a run as JSON, with a checksum over all of it and the digest of the model."""
+    content = {"format": RESULTS_FORMAT, **results}
+    content["checksum"] = _checksum(content, model_digest)
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    path.write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
 
 
-def read_calibration(path: Path) -> Calibration | None:
-    """What :func:`write_calibration` wrote, if anything."""
-    if not path.is_file():
-        return None
+def read_results(path: Path, model_digest: str) -> dict[str, Any]:
+    """Read what :func:`write_results` wrote. A changed bit, or the results of another model, are an error."""
     try:
-        return Calibration.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"The calibration {path} can't be read: it is damaged; adapt again.") from error
+        content = json.loads(path.read_text(encoding="utf-8", errors="surrogatepass"))
+        checksum, known = content.pop("checksum"), content["format"] == RESULTS_FORMAT
+        intact = checksum == _checksum(content, model_digest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"The results {path} can't be read ({type(error).__name__}): adapt again.") from error
+    require(known, f"The results {path} are of another version of ba3us: adapt again.")
+    require(intact, f"The results {path} are damaged, or belong to another model: adapt again.")
+    del content["format"]
+    return content
+
+
+def _checksum(content: dict[str, Any], model_digest: str) -> str:
+    text = model_digest + json.dumps(content, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def write_evaluations(path: Path, evaluations: Iterable[Evaluation]) -> None:

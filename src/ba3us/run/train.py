@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -22,7 +23,7 @@ from ba3us.run.build import Blueprint, Model
 from ba3us.run.opening import NEIGHBOURS, Arrays, Domains, Opened, neighbours_rule
 from ba3us.run.run import Run
 from ba3us.run.spec import PRECISIONS, Spec
-from ba3us.training import Callback, Execution, ProgressBar, Trainer, TrainingMonitor
+from ba3us.training import Callback, Evaluation, Execution, ProgressBar, Trainer, TrainingMonitor
 from ba3us.training.checkpoints import seeded
 from ba3us.training.distributed import ProcessGroup
 
@@ -90,19 +91,19 @@ def train_one(
     trainer = Trainer(module.network, module.method, execution, rule=rule, callbacks=shown)
     resumed = resume and state is not None and state.is_file()
     result = (trainer.resume(state) if resumed and state is not None else trainer).fit(source, target)
-    best = result.evaluations[result.selected]
+    best = result.evaluations[result.best_index]
     about: dict[str, Any] = {
         "version": __version__,
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
         "settings": methods.get(spec.method).settings_note(config, spec.protocol, spec.task),
-        "source_rows": opened.rows[0],
-        "target_rows": opened.rows[1],
-        "updates": result.updates,
+        "source_samples": opened.rows[0],
+        "target_samples": opened.rows[1],
+        "steps": result.updates,
         "trained": getattr(samples, "train", None),
         "processes": process_group.size,
         "resumed": resumed,
         "selected": {
-            "evaluation": result.selected,
+            "evaluation": result.best_index,
             "rule": result.rule,
             "phase": best.phase,
             "step": best.step,
@@ -119,9 +120,17 @@ def train_one(
         standardize=samples.scaled if isinstance(samples, Arrays) else None,
     )
     model = Model(blueprint, result.module, front)
-    run = Run(full, model, result.full_history(), result.evaluations, result.selected, pd.DataFrame(), about)
-    run.presence = presence_table(run)
-    run.notes, run.skipped = [*opened.notes, *trainer.tries, *trainer.noticed.values()], opened.skipped
+    run = Run(
+        spec=full,
+        model=model,
+        history=result.full_history(),
+        evaluations=result.evaluations,
+        best_index=result.best_index,
+        presence=presence_table(best, opened.classes),
+        about=about,
+        notes=[*opened.notes, *trainer.tries, *trainer.noticed.values()],
+        skipped=opened.skipped,
+    )
     return run, target
 
 
@@ -136,10 +145,14 @@ def scaled(spec: Spec, opened: Opened) -> Any:
     return dataclasses.replace(samples, scaled=wanted)
 
 
-def presence_table(run: Run, others: Sequence[Any] = (), uncertainty: float = 0.0) -> pd.DataFrame:
-    """Which classes are present, by the model that is served and what `others` say."""
-    classes = run.model.blueprint.classes
-    table = presence(run.best.predictions, others, len(classes), uncertainty)
+def presence_table(
+    evaluation: Evaluation,
+    classes: Sequence[Any],
+    others: Sequence[np.ndarray] = (),
+    uncertainty: float = 0.0,
+) -> pd.DataFrame:
+    """Which classes are present, by an evaluation's predictions and those of `others`."""
+    table = presence(evaluation.predictions, others, len(classes), uncertainty)
     table.insert(0, "class", pd.Series(classes, dtype=object))
-    table.insert(4, "mean_probability", run.best.mean_probabilities.astype(float))
+    table.insert(4, "mean_probability", evaluation.mean_probabilities.astype(float))
     return table.round(dict.fromkeys(("proportion", "low", "high", "mean_probability"), 6))

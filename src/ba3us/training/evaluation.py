@@ -227,7 +227,7 @@ class Result:
     recipe: Recipe
     history: pd.DataFrame
     evaluations: list[Evaluation]
-    selected: int
+    best_index: int
     states: dict[str, dict[str, Tensor]]
     rule: str
 
@@ -251,7 +251,7 @@ class Result:
         looks: list[dict[Any, Any]] = [
             {"phase": e.phase, "step": e.step}
             | {f"target_{name}": value for name, value in e.scores.items()}
-            | {"score": e.score, "selected": number == self.selected}
+            | {"score": e.score, "selected": number == self.best_index}
             for number, e in enumerate(self.evaluations)
         ]
         rows: dict[tuple[int, int], dict[Any, Any]] = {}
