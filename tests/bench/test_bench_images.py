@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from test_bench_study import call
 
 from ba3us import bench
+from ba3us.bench import domains
 from ba3us.bench import jobs as images
 from ba3us.bench.database import Database
 from ba3us.bench.jobs import execute
@@ -108,6 +110,43 @@ def test_the_key_changes_with_all_that_matters_and_with_nothing_else(photos, wei
     state = timm.create_model("test_resnet", num_classes=3).state_dict()
     save_file(state, copy)
     assert key(weights=str(copy)) != first
+
+
+def test_other_pictures_of_the_same_size_and_time_are_other_runs(photos, weights):
+    study = prepared(photos, weights)
+    before = bench.run(study, photos / "b.sqlite", workers=1)
+    for number, path in enumerate(sorted((photos / "heap").rglob("*.png"))):
+        status = path.stat()
+        noise = np.random.default_rng(number).integers(0, 256, (20, 24, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(path)
+        content = path.read_bytes()[: status.st_size].ljust(status.st_size, b"\0")
+        path.write_bytes(content)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert path.stat().st_size == status.st_size and path.stat().st_mtime_ns == status.st_mtime_ns
+    other = prepared(photos, weights)
+    assert not {job.key for job in study.jobs} & {job.key for job in other.jobs}
+    after = bench.run(other, photos / "b.sqlite", workers=1)
+    fresh = bench.run(other, photos / "fresh.sqlite", workers=1)
+    assert before["outcome"].tolist() == ["ok"]
+    columns = ["outcome", "reason", "accuracy:last"]
+    assert after[columns].equals(fresh[columns])
+
+
+def test_the_digest_of_large_images_is_sampled_at_both_ends(tmp_path, monkeypatch):
+    path, digests = tmp_path / "large.png", set()
+    content = bytearray(10 * domains._SAMPLED)
+    for place in (None, 0, 2 * domains._SAMPLED - 1, -1):
+        if place is not None:
+            content[place] += 1
+        path.write_bytes(content)
+        os.utime(path, ns=(10, 10))
+        digests.add(domains._file_digest(path))
+    path.write_bytes(bytes(content[:5]) + bytes(content[6:]))
+    os.utime(path, ns=(10, 10))
+    digests.add(domains._file_digest(path))
+    assert len(digests) == 5
+    os.mkfifo(tmp_path / "pipe.png")
+    assert domains._file_digest(tmp_path / "pipe.png") == domains._file_digest(tmp_path / "none.png")
 
 
 def test_frozen_vectors_are_made_once_before_the_workers_start(photos, weights, monkeypatch):

@@ -15,10 +15,13 @@ from bench_toys import FAST, NAMES, PROTOCOL, write_domain, write_protocol
 from typer.testing import CliRunner
 
 from ba3us import bench, methods
+from ba3us.adapt import train
 from ba3us.bench.domains import File, digest_of
 from ba3us.bench.jobs import execute
 from ba3us.cli import app
 from ba3us.errors import UserError
+from ba3us.run.opening import open_spec
+from ba3us.run.spec import Spec
 from ba3us.scores import Neighbours
 from ba3us.training import Evaluation
 
@@ -84,6 +87,32 @@ def test_more_looks_at_the_target_are_other_runs_and_are_said(tmp_path):
     assert looked[looked["candidate"]]["step"].tolist() == [1, 2, 3, 4]
     assert "evaluate_every" not in few.jobs[0].spec and many.jobs[0].spec["evaluate_every"] == 1
     assert "The target was also looked at every 1 updates." in many.notes
+
+
+def test_published_settings_train_as_adapt_trains_them(tmp_path):
+    """Published settings have no scaling, whatever the scale of the features."""
+    text = "domains: {A: one.npz, D: two.npz}\ntasks: [A->D]\npublished: office31\n"
+    protocol = write_protocol(tmp_path, text)
+    for name in ("one.npz", "two.npz"):
+        with np.load(tmp_path / name) as file:
+            arrays = dict(file)
+        np.savez(tmp_path / name, **arrays | {"features": 20 * arrays["features"] + 7})
+    labels = np.load(tmp_path / "two.npz")["labels"]
+    job = bench.prepare(protocol, methods="dann", seeds=1, options=FAST).jobs[0]
+    assert job.settings.startswith("published (office31")
+    arrays = [str(tmp_path / name) for name in ("one.npz", "two.npz")]
+    spec = Spec(
+        source=arrays[0], target=arrays[1], method="dann", method_params=FAST, protocol="office31",
+        task="A->D", n_threads=1,
+    )  # fmt: skip
+    adapted, _ = train(spec, open_spec(spec))
+    outcome = execute(job)
+    assert labels.shape == outcome.predictions.shape[1:]
+    wanted = np.stack([evaluation.mean_probabilities for evaluation in adapted.evaluations])
+    assert np.array_equal(outcome.probabilities, wanted.astype(np.float32))
+    assert not adapted.spec.standardize
+    ours = bench.prepare(protocol, methods="auto", seeds=1).jobs[0]
+    assert "published" in job.spec and "published" not in ours.spec
 
 
 def test_a_file_that_changes_under_a_benchmark_is_refused(tmp_path):

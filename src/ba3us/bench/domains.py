@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,12 +15,14 @@ import numpy as np
 from ba3us.bench.protocol import Protocol, Subset, Task
 from ba3us.data.digits import write_digits
 from ba3us.data.files import read_features
+from ba3us.data.image_cache import cores, map_in_order
 from ba3us.data.images import ImageList, read_images
 from ba3us.data.store import cache_folder
 from ba3us.errors import UserError, require
 
 FEATURES = ".npz"
 STAND_IN = "GENERATED.txt"  # beside data that is made up; what it says stands below every table
+_SAMPLED = 1 << 16  # bytes read at either end of a large image
 PACKAGE = "package:"  # domains that come with installed packages
 
 
@@ -174,11 +178,24 @@ def _open(protocol: Protocol, name: str, folder: Path, images: bool) -> Domain:
 
 
 def image_list(path: Path, root: Path | None) -> tuple[ImageList, str]:
-    """The labelled images of a folder or list file, and a digest of their names and sizes."""
-    listed = read_images(path, root=root, labelled=True)
-    files = (listed.file(row) for row in range(len(listed)))
-    sizes = np.array([file.stat().st_size if file.is_file() else -1 for file in files])
-    return listed, digest_of("\n".join(listed.paths).encode(errors="surrogateescape"), sizes)
+    """The labelled images of a folder or list file, and a digest of their names and contents."""
+    images = read_images(path, root=root, labelled=True)
+    paths = (images.file(row) for row in range(len(images)))
+    contents = b"".join(map_in_order(_file_digest, paths, cores()))
+    return images, digest_of("\n".join(images.paths).encode(errors="surrogateescape"), contents)
+
+
+def _file_digest(path: Path) -> bytes:
+    """A digest of a small file, or of a large one's beginning, end, size and time of change."""
+    hasher = hashlib.blake2b(digest_size=16)
+    if path.is_file():  # else opening the image later says what is wrong; reading a pipe would never end
+        with suppress(OSError), path.open("rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            hasher.update(file.read(2 * _SAMPLED))
+            if status.st_size > 2 * _SAMPLED:
+                file.seek(-_SAMPLED, os.SEEK_END)
+                hasher.update(file.read(_SAMPLED) + f"{status.st_size} {status.st_mtime_ns}".encode())
+    return hasher.digest()
 
 
 def _differences(protocol: Protocol, domains: dict[str, Domain]) -> list[str]:

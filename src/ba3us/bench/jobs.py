@@ -182,6 +182,8 @@ THREADS = 1  # of a run; sums depend on it in the last bit
 class Job:
     """One run. `label` is its row in tables; `settings` says whose its options are.
 
+    `published` names the protocol whose published settings it has, as ``ba3us adapt --protocol`` does.
+
     `evaluate_every`: look at the target also every so many updates, not only where the method asks for it.
     `tell` hears, in the process that carries it out, which share of it is done.
     """
@@ -196,6 +198,7 @@ class Job:
     settings: str
     data: str
     pair: Pair
+    published: str | None = None
     images: Sight | None = None
     evaluate_every: int | None = None
     key: str = ""
@@ -207,8 +210,9 @@ class Job:
         versions = {"ba3us": __version__, "torch": torch.__version__, "numpy": np.__version__}
         named = {name: getattr(self, name) for name in ("method", "options", "seed", "data")}
         seen = {} if self.images is None else {"images": self.images.described}
-        looks = {} if self.evaluate_every is None else {"evaluate_every": self.evaluate_every}
-        return {**named, **seen, **looks, "n_threads": THREADS, "versions": versions}
+        optional = {name: getattr(self, name) for name in ("published", "evaluate_every")}
+        given = {name: value for name, value in optional.items() if value is not None}
+        return {**named, **seen, **given, "n_threads": THREADS, "versions": versions}
 
 
 @dataclass(frozen=True)
@@ -283,7 +287,7 @@ def jobs(
             seen = images
             if images is not None:
                 _check_classifier(config, data)
-                seen = images.with_views(published and _from_views(entry, config))
+                seen = images.with_views(published is not None and _from_views(entry, config))
             for seed in range(seeds):
                 job = Job(
                     label=system.label,
@@ -296,6 +300,7 @@ def jobs(
                     settings=settings,
                     data=data.digest,
                     pair=data.pair,
+                    published=published,
                     images=seen,
                     evaluate_every=None if entry.name == AUTO else evaluate_every,
                 )
@@ -326,8 +331,8 @@ def _check_used(names: Sequence[str], given: dict[str, Any]) -> None:
 
 def _resolved(
     protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]
-) -> tuple[MethodOptions, str, bool]:
-    """Every option of a method on a task, whose settings they are, and whether they are published ones."""
+) -> tuple[MethodOptions, str, str | None]:
+    """Every option of a method on a task, whose settings they are, and the protocol they are published for."""
     own = {option.rpartition(".")[2]: v for option, v in given.items() if option.startswith(f"{entry.name}.")}
     changed = {
         **{option: v for option, v in protocol.options.items() if option in _known(entry)},
@@ -338,7 +343,7 @@ def _resolved(
     published = protocol.published if protocol.published in entry.protocols else None
     where = task if published and task in TASKS[published] else None
     config = entry.options(protocol=published, task=where, **changed)
-    return config, entry.settings_note(config, published, where), published is not None
+    return config, entry.settings_note(config, published, where), published
 
 
 def _from_views(entry: Entry, config: MethodOptions) -> bool:
@@ -464,6 +469,7 @@ def opened_job(job: Job) -> tuple[Spec, Opened]:
     spec = Spec(
         method=job.method,
         method_params=job.options,
+        protocol=job.published,
         seed=job.seed,
         n_threads=THREADS,
         evaluate_every=job.evaluate_every,

@@ -361,7 +361,8 @@ def identity(path: Path, side: int) -> bytes:
         status = os.stat(path)
     except (OSError, ValueError):
         return b""
-    text = f"{_DECODER}\0{side}\0{os.path.abspath(path)}\0{status.st_size}\0{status.st_mtime_ns}"
+    times = f"{status.st_mtime_ns}\0{status.st_ctime_ns}"  # a copy may keep the first, but not the second
+    text = f"{_DECODER}\0{side}\0{os.path.abspath(path)}\0{status.st_size}\0{times}"
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=KEY_BYTES).digest()
 
 
