@@ -4,7 +4,7 @@
     python benchmarks/rehearse.py FOLDER --only table3,figure4
 
 The commands are read from the page and run in FOLDER with all their rows, tasks and seeds. What is changed:
-pixels are made up (`ba3us.paper.layout`; Office31 and Office-Home with the right counts, of ImageNet and
+pixels are made up (`generated_datasets.py`; Office31 and Office-Home with the right counts, of ImageNet and
 Caltech-256 two images a class), updates are few and crops small, weights are random, and a small ResNet stands
 for ResNet-50. VGG-16 is VGG-16, with its two layers of 4,096.
 """
@@ -19,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 
+import generated_datasets
 import pandas as pd
 import timm
 import torch
@@ -28,10 +29,9 @@ from tables import markdown  # beside this file
 from ba3us import __version__
 from ba3us.bench.database import Database
 from ba3us.bench.study import commit
-from ba3us.paper import layout
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
-SHARE = {"office31": 1.0, "office-home": 1.0, "imagenet-caltech": 1e-6}
+PROPORTION = {"office31": 1.0, "office-home": 1.0, "imagenet-caltech": 1e-6}
 SMALL = {"resnet50": "test_resnet", "vgg16": "vgg16"}
 CHANGED = ["--device", "cpu", "--size", "32", "--workers", "2"]
 SHORTER = {"table1": ["adda.source_steps=1"], "table2": ["adda.source_steps=1"]}  # stages that would be longer
@@ -46,9 +46,9 @@ def commands() -> list[list[str]]:
 
 def prepare(folder: Path) -> None:
     """Datasets and weights, unless they are there."""
-    for protocol, share in SHARE.items():
+    for protocol, proportion in PROPORTION.items():
         if not (folder / "data" / protocol).is_dir():
-            layout.generate(protocol, folder / "data", fraction=share, least=2)
+            generated_datasets.generate(protocol, folder / "data", fraction=proportion)
     for name in SMALL.values():
         if not (folder / f"{name}.safetensors").is_file():
             torch.manual_seed(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks import generated_datasets
 from safetensors.torch import load_file, save_file
 from test_bench_study import call
 
@@ -19,7 +20,6 @@ from ba3us.bench.database import Database
 from ba3us.bench.jobs import execute
 from ba3us.data.activations import FrozenTarget
 from ba3us.errors import UserError
-from ba3us.paper import layout
 from image_toys import COLOURS
 
 Image = pytest.importorskip("PIL.Image", reason="needs the vision extra")
@@ -196,6 +196,7 @@ def test_an_unreadable_image_is_the_reason_of_a_failed_row(photos, weights):
     words = ("--methods", "source-only", "--seeds", 1, "--backbone", "test_resnet", "--weights", weights)
     said = call(photos / "toy.yaml", *words, "--size", 32, "--out", photos / "b.sqlite", "--json")
     (row,) = json.loads(said.stdout)
+    assert said.exit_code == 1 and "1 of 1 runs failed: add --retry-failed to run them again" in said.stderr
     assert row["outcome"] == "failed"
     assert "1 of 6 images of" in row["reason"] and "heap/n01/1.png" in row["reason"]
 
@@ -244,9 +245,11 @@ def test_the_command_runs_on_images(photos, weights):
 
 
 def test_generated_office31_is_what_the_protocol_expects(tmp_path, monkeypatch):
-    full = layout.counts
-    monkeypatch.setattr(layout, "counts", lambda p: {d: of for d, of in full(p).items() if d != "amazon"})
-    layout.generate("office31", tmp_path)
+    full = generated_datasets.counts
+    monkeypatch.setattr(
+        generated_datasets, "counts", lambda p: {d: of for d, of in full(p).items() if d != "amazon"}
+    )
+    generated_datasets.generate("office31", tmp_path)
     for root in (tmp_path, tmp_path / "office31"):
         said = call("office31", "--root", root, "--check", "--tasks", "D->W")
         assert said.exit_code == 0 and "795 samples of 31 classes" in said.output

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from benchmarks import generated_datasets
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
@@ -16,8 +17,7 @@ from ba3us.bench.database import Database
 from ba3us.bench.workers import tried
 from ba3us.cli import app
 from ba3us.errors import UserError
-from ba3us.paper import layout
-from ba3us.paper.produce import Order, produce
+from ba3us.paper.produce import Order, Product, produce
 
 timm = pytest.importorskip("timm", reason="needs the vision extra")
 pytest.importorskip("PIL.Image", reason="needs the vision extra")
@@ -30,7 +30,7 @@ def data(tmp_path_factory) -> Path:
     """All three datasets, with one or two images of a class."""
     root = tmp_path_factory.mktemp("data")
     for protocol in ("office31", "office-home", "imagenet-caltech"):
-        layout.generate(protocol, root, fraction=1e-6, least=1)
+        generated_datasets.generate(protocol, root, fraction=1e-6, minimum=1)
     torch.manual_seed(0)
     save_file(timm.create_model("test_resnet").state_dict(), root / "w.safetensors")
     return root
@@ -53,9 +53,9 @@ def changed(order: Order, **fields: object) -> Order:
     return Order(**{**vars(order), **fields})
 
 
-def names(files: list[Path]) -> list[str]:
-    assert all(path.stat().st_size > 0 for path in files)
-    return sorted(path.name for path in files)
+def names(product: Product) -> list[str]:
+    assert all(path.stat().st_size > 0 for path in product.files)
+    return sorted(path.name for path in product.files)
 
 
 def test_tables_of_two_datasets_with_the_papers_numbers(order):
@@ -150,9 +150,20 @@ def test_the_command_on_another_protocol_from_features(tmp_path):
     ]
 
 
+def test_failed_runs_end_the_command_with_code_1(tmp_path):
+    words = ["--protocol", "digits", "--root", tmp_path, "--tasks", "D->M", "--methods", "E-DANN,BA3US"]
+    more = ["--seeds", 1, "--steps", 30, "--set", "e-dann.learning_rate=1e30", "--db", tmp_path / "p.sqlite"]
+    call = ["paper", "table2", *words, *more, "--workers", 1, "--out", tmp_path / "out"]
+    result = CliRunner().invoke(app, [str(word) for word in call])
+    assert result.exit_code == 1
+    assert "1 of 2 runs failed: add --retry-failed" in result.stderr
+    assert "failed runs" in (tmp_path / "out" / "table2.md").read_text()
+    assert CliRunner().invoke(app, [str(word) for word in [*call, "--retry-failed"]]).exit_code == 1
+
+
 def test_drawings_need_no_data(tmp_path):
     assert names(produce("figure1", Order(out=tmp_path))) == ["figure1.pdf", "figure1.png"]
-    assert len(produce("figure2", Order(out=tmp_path))) == 3
+    assert len(produce("figure2", Order(out=tmp_path)).files) == 3
 
 
 @pytest.mark.parametrize(

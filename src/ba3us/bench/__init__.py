@@ -3,7 +3,7 @@
 from ba3us.bench.database import Database
 from ba3us.bench.jobs import System
 from ba3us.bench.protocol import Protocol, read_protocol, shipped
-from ba3us.bench.study import Study, check, made_by, page, prepare, run, study_tables
+from ba3us.bench.study import Study, check, count_failed, made_by, page, prepare, run, study_tables
 from ba3us.bench.tables import WRITERS, chosen_format, ranked
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "System",
     "check",
     "chosen_format",
+    "count_failed",
     "made_by",
     "page",
     "prepare",

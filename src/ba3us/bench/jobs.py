@@ -58,7 +58,7 @@ from ba3us.training import Callback, Trainer
 # Images of a benchmark: what they are seen with, and how those of a task are opened.
 
 
-FIELDS = (  # of a spec, for images only
+IMAGE_FIELDS = (  # of a spec
     "backbone", "weights", "train", "views", "size", "device", "precision", "cache_gb",
 )  # fmt: skip
 _DECIDE = ("backbone", "weights", "train", "size")  # what decides which network it is, and how it is cut
@@ -475,7 +475,7 @@ def opened_job(job: Job) -> tuple[Spec, Opened]:
         evaluate_every=job.evaluate_every,
     )
     if job.images is not None:
-        seen = {name: getattr(job.images.spec, name) for name in (*FIELDS, "ten_crop")}
+        seen = {name: getattr(job.images.spec, name) for name in (*IMAGE_FIELDS, "ten_crop")}
         return dataclasses.replace(spec, workers=1, **seen), open_pair(job.images, pair)
     source, target = pair.shipped or (samples(pair.source), samples(pair.target))
     x, xt = source[pair.source_rows], target[pair.target_rows]

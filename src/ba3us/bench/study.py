@@ -169,6 +169,11 @@ def run(
         return asked.merge(found.drop(columns=[*_NAMED[1:]]), on="key", how="left")
 
 
+def count_failed(rows: pd.DataFrame) -> int:
+    """How many runs failed."""
+    return int((rows["outcome"] == "failed").sum())
+
+
 def _record(database: Database, begin: Begin, labels: dict[str, Any], total: int, show: bool) -> None:
     """Keep what comes of the runs, and show how far they are, also within a run where that is known."""
     with bar("Benchmark", total, show) as progress:

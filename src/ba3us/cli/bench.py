@@ -1,10 +1,15 @@
-"""``ba3us paper``."""
+"""``ba3us bench`` and ``ba3us paper``: many runs, their tables and figures."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import json as jsonlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.table import Table
@@ -12,102 +17,152 @@ from rich.table import Table
 from ba3us.cli.app import Json, app, show
 from ba3us.errors import require
 
-# --- bench ------------------------------------------------------------------------------------------------
-# ``ba3us bench``.
+
+def _images(help: str, default: str = "") -> Any:
+    return typer.Option(help=help, show_default=default or True, rich_help_panel="Images")
 
 
-def _images(help: str) -> Any:
-    return typer.Option(help=help, rich_help_panel="Images")
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of both commands; the defaults of those for images are the benchmark's."""
+
+    root: Annotated[Path | None, typer.Option(help="Look for the data in this folder.")] = None
+    tasks: Annotated[
+        str | None, typer.Option(help="Run only these tasks, comma-separated: 'A->D,D->A'.", show_default="all")
+    ] = None
+    seeds: Annotated[
+        int | None, typer.Option(help="Run this many seeds.", show_default="the protocol's", min=1)
+    ] = None
+    steps: Annotated[int | None, typer.Option(help="Train every run for so many steps.")] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Set name=value for all methods, or method.name=value for one."),
+    ] = None
+    evaluate_every: Annotated[
+        int | None,
+        typer.Option(
+            help="Evaluate the target also every so many steps, for finer curves.",
+            show_default="at refreshes only",
+            min=1,
+        ),
+    ] = None
+    workers: Annotated[
+        int, typer.Option(help="Carry out so many runs at the same time; 0: one per core.", min=0)
+    ] = 0
+    engine: Annotated[
+        str, typer.Option(help="Use processes here (local) or the machines of a Ray cluster (ray).")
+    ] = "local"
+    address: Annotated[
+        str, typer.Option(help="Connect to this Ray cluster's head; auto: the cluster of this machine.")
+    ] = "auto"
+    backbone: Annotated[str | None, _images("Use this timm backbone.", "the protocol's")] = None
+    weights: Annotated[
+        Path | None, _images("Load the backbone's weights from this .safetensors or .pth file.")
+    ] = None
+    train: Annotated[
+        str | None,
+        _images("Train the head, tail, all, or from a stage on.", "head on a CPU, else tail"),
+    ] = None
+    views: Annotated[
+        int | None,
+        _images("Keep so many augmented views where a part is frozen; 0: the centre.", "head 0, else 4"),
+    ] = None
+    size: Annotated[int | None, _images("Crop to this side in pixels.", "the backbone's own")] = None
+    device: Annotated[str | None, _images("Compute on auto, cpu or cuda.", "auto")] = None
+    precision: Annotated[str | None, _images("Train in float32, bfloat16 or float16.", "float32")] = None
+    cache_gb: Annotated[float | None, _images("Let each cache hold so many GB; 0: keep none.", "10")] = None
+    skip_count_check: Annotated[
+        bool, typer.Option("--skip-count-check", help="Run although samples may be missing; the tables say so.")
+    ] = False
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed runs again.")] = False
+
+    @property
+    def image_settings(self) -> dict[str, Any]:
+        """Fields of a spec for images, as far as they were given."""
+        from ba3us.bench.jobs import IMAGE_FIELDS
+
+        given = {name: getattr(self, name) for name in IMAGE_FIELDS}
+        return {k: str(v) if isinstance(v, Path) else v for k, v in given.items() if v is not None}
+
+    @property
+    def method_options(self) -> dict[str, Any]:
+        """Hyper-parameters of the methods."""
+        from ba3us.methods.base import parse_options
+
+        options = parse_options(self.settings or ())
+        require(
+            self.steps is None or "steps" not in options,
+            f"--steps {self.steps} stands beside --set steps: leave one out.",
+        )
+        return options | ({} if self.steps is None else {"steps": self.steps})
+
+    @property
+    def cluster(self) -> str | None:
+        """The address of the Ray cluster, if one is to be used."""
+        require(self.engine in ("local", "ray"), f"Unknown engine {self.engine!r}: choose local or ray.")
+        return self.address if self.engine == "ray" else None
 
 
-Backbone = Annotated[str | None, _images("A timm name (default: the protocol's).")]
-Weights = Annotated[Path | None, _images("A .safetensors or .pth file with the backbone's weights.")]
-Train = Annotated[str | None, _images("head (default on a CPU), tail, all, or the stage to train from.")]
-Views = Annotated[int | None, _images("Views kept where a part is frozen; 0: the centre (head 0, else 4).")]
-Size = Annotated[int | None, _images("Side of the crops (the backbone's own).")]
-Device = Annotated[str | None, _images("auto, cpu or cuda.")]
-Precision = Annotated[str | None, _images("What is trained computes in float32, bfloat16 or float16.")]
-CacheGb = Annotated[float | None, _images("What each cache may hold; 0: none (10).")]
-Engine = Annotated[str, typer.Option(help="local: processes here; ray: the machines of a Ray cluster.")]
-Address = Annotated[str, typer.Option(help="Of the Ray cluster's head; auto: the one this machine is in.")]
-Workers = Annotated[int, typer.Option(help="Runs at the same time (0: one per core).", min=0)]
-Steps = Annotated[int | None, typer.Option(help="Updates of every run.")]
-EvaluateEvery = Annotated[
-    int | None,
-    typer.Option(help="Look at the target also every so many updates (at every refresh): finer curves.", min=1),
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="name=value for the methods, or method.name=value for one.")
-]
-SkipCountCheck = Annotated[
-    bool, typer.Option("--skip-count-check", help="Run although samples may be missing; the tables say so.")
-]
+def _with_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter `run` of a command by the fields of :class:`RunOptions`."""
+    fields = [field.name for field in dataclasses.fields(RunOptions)]
+    hints = get_type_hints(RunOptions, include_extras=True)
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        run = RunOptions(**{name: given.pop(name) for name in fields})
+        command(**given, run=run)
+
+    parameters = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        shared = [
+            parameter.replace(name=field.name, annotation=hints[field.name], default=field.default)
+            for field in dataclasses.fields(RunOptions)
+        ]
+        parameters += shared if parameter.name == "run" else [parameter]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return called
 
 
-def of_images(typed: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a spec, for images, that were typed."""
-    from ba3us.bench.jobs import FIELDS
-
-    fields = {name: typed[name] for name in FIELDS if typed[name] is not None}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
-
-
-def all_options(settings: list[str] | None, steps: int | None) -> dict[str, Any]:
-    """Hyper-parameters as they were typed."""
-    from ba3us.methods.base import parse_options
-
-    options = parse_options(settings or ())
-    require(
-        steps is None or "steps" not in options, f"--steps {steps} stands beside --set steps: leave one out."
-    )
-    return options | ({} if steps is None else {"steps": steps})
-
-
-def chosen_address(engine: str, address: str) -> str | None:
-    """The cluster's, if one is to be used."""
-    require(engine in ("local", "ray"), f"Unknown engine {engine!r}: choose local or ray.")
-    return address if engine == "ray" else None
+def _exit_if_failed(failed: int, total: int) -> None:
+    """End with exit code 1 if runs failed."""
+    if failed:
+        typer.echo(f"ba3us: {failed} of {total} runs failed: add --retry-failed to run them again.", err=True)
+        raise typer.Exit(1)
 
 
 @app.command()
+@_with_run_options
 def bench(
-    protocol: Annotated[str, typer.Argument(help="The name of a protocol that comes along, or a YAML file.")],
-    root: Annotated[Path | None, typer.Option(help="Folder of the data.")] = None,
+    *,
+    protocol: Annotated[str, typer.Argument(help="Name a protocol that comes along, or a YAML file.")],
     methods: Annotated[
-        str, typer.Option(help="Names, comma-separated, or 'all'.")
+        str, typer.Option(help="Run these methods, comma-separated, or 'all'.")
     ] = "source-only,e-dann,ba3us",
-    seeds: Annotated[int | None, typer.Option(help="How many (default: the protocol's).", min=1)] = None,
-    tasks: Annotated[str | None, typer.Option(help="Only these, comma-separated: 'A->D,D->A'.")] = None,
-    variants: Annotated[str | None, typer.Option(help="Only these targets, comma-separated.")] = None,
-    steps: Steps = None,
-    settings: Settings = None,
-    evaluate_every: EvaluateEvery = None,
-    selection: Annotated[
-        str | None, typer.Option(help="Rules that choose a checkpoint; the first leads.")
+    variants: Annotated[
+        str | None, typer.Option(help="Run only these targets, comma-separated.", show_default="all")
     ] = None,
-    label: Annotated[str, typer.Option(help="Row name in tables; {method} is replaced.")] = "{method}",
-    out: Annotated[Path, typer.Option(help="Database of runs; finished ones are not run again.")] = Path(
-        "runs/bench.sqlite"
-    ),
-    workers: Workers = 0,
-    engine: Engine = "local",
-    address: Address = "auto",
-    backbone: Backbone = None,
-    weights: Weights = None,
-    train: Train = None,
-    views: Views = None,
-    size: Size = None,
-    device: Device = None,
-    precision: Precision = None,
-    cache_gb: CacheGb = None,
-    skip_count_check: SkipCountCheck = False,
+    selection: Annotated[
+        str | None,
+        typer.Option(help="Choose checkpoints by these rules; the first leads.", show_default="the protocol's"),
+    ] = None,
+    label: Annotated[str, typer.Option(help="Call the rows of tables so; {method} is replaced.")] = "{method}",
+    out: Annotated[
+        Path, typer.Option(help="Keep results in this database; finished runs are not run again.")
+    ] = Path("runs/bench.sqlite"),
+    run: RunOptions,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare the data with what is expected; no run.")
+        bool, typer.Option("--check", help="Compare the data with what is expected, and run nothing.")
     ] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed ones again.")] = False,
-    sort: Annotated[bool, typer.Option("--sort", help="Best average first.")] = False,
+    sort: Annotated[bool, typer.Option("--sort", help="Put the best average first.")] = False,
     form: Annotated[
-        str | None, typer.Option("--format", help="terminal, markdown, latex, csv or html.")
+        str | None,
+        typer.Option(
+            "--format",
+            help="Write terminal, markdown, latex, csv or html.",
+            show_default="by the name of --write, else terminal",
+        ),
     ] = None,
     write: Annotated[Path | None, typer.Option(help="Write the tables to this file.")] = None,
     page: Annotated[
@@ -117,18 +172,17 @@ def bench(
     json: Json = False,
 ) -> None:
     """Run methods × tasks × seeds of a protocol; tables of accuracy by selection rule, cost and mistakes."""
-    seen = of_images(locals())
-    from ba3us import bench as benches
+    from ba3us import bench as benchmark
     from ba3us.data.writing import check_new_file, new_file
 
     if check:
-        found, wrong = benches.check(protocol, root, tasks)
-        show({"found": found, "wrong": wrong}, json)
+        findings, problems = benchmark.check(protocol, run.root, run.tasks)
+        show({"found": findings, "wrong": problems}, json)
         if not json:
-            print("\n".join([*found, *(wrong or ["All is as expected."])]))
-        raise typer.Exit(2 if wrong else 0)
-    require(page is None or page.suffix == ".md", f"--page {page} is no .md file: give such a name.")
-    form = benches.chosen_format(form, write)
+            print("\n".join([*findings, *(problems or ["All is as expected."])]))
+        raise typer.Exit(2 if problems else 0)
+    require(page is None or page.suffix == ".md", f"--page {page} is not a .md file: give such a name.")
+    form = benchmark.chosen_format(form, write)
     for file in (write, page):
         if file is not None:
             check_new_file(file)
@@ -136,95 +190,79 @@ def bench(
         from ba3us.report.page import check_page
 
         check_page(report)
-    study = benches.prepare(
+    study = benchmark.prepare(
         protocol,
-        root,
+        run.root,
         methods=methods,
-        seeds=seeds,
-        options=all_options(settings, steps),
+        seeds=run.seeds,
+        options=run.method_options,
         label=label,
-        tasks=tasks,
+        tasks=run.tasks,
         variants=variants,
         selection=selection,
-        images=seen,
-        skip_count_check=skip_count_check,
-        evaluate_every=evaluate_every,
+        images=run.image_settings,
+        skip_count_check=run.skip_count_check,
+        evaluate_every=run.evaluate_every,
     )
-    rows = benches.run(study, out, workers, retry_failed, not json, address=chosen_address(engine, address))
-    ordered = benches.ranked(rows, study.protocol.selection[0]) if sort else rows
-    made = benches.study_tables(study, ordered)
-    text = benches.WRITERS[form](made)
-    for file, content in ((write, text), (page, benches.page(study, made))):
+    rows = benchmark.run(study, out, run.workers, run.retry_failed, not json, address=run.cluster)
+    ordered = benchmark.ranked(rows, study.protocol.selection[0]) if sort else rows
+    tables = benchmark.study_tables(study, ordered)
+    text = benchmark.WRITERS[form](tables)
+    for file, content in ((write, text), (page, benchmark.page(study, tables))):
         if file is not None:
             with new_file(file) as part:
                 part.write_text(content, encoding="utf-8")
     if report is not None:
         from ba3us.report import write_bench_page
 
-        write_bench_page(study, ordered, made, report)
+        write_bench_page(study, ordered, tables, report)
     if json:
         show(jsonlib.loads(rows.to_json(orient="records")), json)
     elif write is None:
         print(text, end="")
-
-
-# --- paper ------------------------------------------------------------------------------------------------
-# ``ba3us paper``.
+    _exit_if_failed(benchmark.count_failed(rows), len(rows))
 
 
 @app.command()
+@_with_run_options
 def paper(
-    name: Annotated[str, typer.Argument(help="table1 … table6 or figure1 … figure5.")],
-    root: Annotated[
-        Path | None, typer.Option(help="Folder of the datasets (office31, office-home, …).")
+    *,
+    name: Annotated[str, typer.Argument(help="Name one of table1 … table6 or figure1 … figure5.")],
+    out: Annotated[Path, typer.Option(help="Write tables and figures to this folder.")] = Path("paper"),
+    db: Annotated[
+        Path, typer.Option(help="Keep results in this database; finished runs are not run again.")
+    ] = Path("runs/paper.sqlite"),
+    protocol: Annotated[str | None, typer.Option(help="Run another protocol in place of the paper's.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Run only these methods, comma-separated.", show_default="the paper's")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("paper"),
-    db: Annotated[Path, typer.Option(help="Database of runs; finished ones are not run again.")] = Path(
-        "runs/paper.sqlite"
-    ),
-    protocol: Annotated[str | None, typer.Option(help="Another protocol in place of the paper's.")] = None,
-    tasks: Annotated[str | None, typer.Option(help="Only these, comma-separated: 'A->D,D->A'.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many (default: the protocol's).", min=1)] = None,
-    steps: Steps = None,
-    settings: Settings = None,
-    evaluate_every: EvaluateEvery = None,
-    workers: Workers = 0,
-    engine: Engine = "local",
-    address: Address = "auto",
-    backbone: Backbone = None,
-    weights: Weights = None,
-    train: Train = None,
-    views: Views = None,
-    size: Size = None,
-    device: Device = None,
-    precision: Precision = None,
-    cache_gb: CacheGb = None,
-    skip_count_check: SkipCountCheck = False,
+    run: RunOptions,
     json: Json = False,
 ) -> None:
     """Write a table or figure of the BA³US paper from your data: runs what is missing, then the files."""
-    seen = of_images(locals())
     from ba3us.paper.produce import Order, produce
 
     order = Order(
         out=out,
         database=db,
-        root=root,
+        root=run.root,
         protocol=protocol,
-        tasks=tasks,
+        tasks=run.tasks,
         methods=methods,
-        seeds=seeds,
-        options=all_options(settings, steps),
-        evaluate_every=evaluate_every,
-        images=seen,
-        workers=workers,
-        address=chosen_address(engine, address),
-        skip_count_check=skip_count_check,
+        seeds=run.seeds,
+        options=run.method_options,
+        evaluate_every=run.evaluate_every,
+        images=run.image_settings,
+        workers=run.workers,
+        address=run.cluster,
+        skip_count_check=run.skip_count_check,
+        retry_failed=run.retry_failed,
         show=not json,
     )
-    files = [str(path) for path in produce(name, order)]
+    product = produce(name, order)
+    files = [str(path) for path in product.files]
     table = Table("written")
     for file in files:
         table.add_row(file)
     show({"written": files}, json, table)
+    _exit_if_failed(product.failed, product.runs)

@@ -1,4 +1,4 @@
-"""The paper's tables and figures: what each needs (plans), how figures are drawn, stand-ins for its datasets.
+"""The paper's tables and figures: what each needs (plans), how figures are drawn.
 
 >>> from ba3us.paper import plan
 >>> plan("figure4").on("caltech107-office10", ["C->W"]).parts[0].tasks
@@ -16,7 +16,6 @@ from ba3us.paper.figures import (
     tsne,
     uncertainty,
 )
-from ba3us.paper.layout import generate, shared_classes
 from ba3us.paper.produce import PLANS, Part, Plan, Row, plan
 
 __all__ = [
@@ -29,10 +28,8 @@ __all__ = [
     "convergence",
     "embedding",
     "framework",
-    "generate",
     "in_plane",
     "plan",
-    "shared_classes",
     "suppressed",
     "tsne",
     "uncertainty",

@@ -171,7 +171,7 @@ _PALE_SOURCE, _PALE_TARGET, _PALE = "#E3EEF7", "#FBE9DD", "#F5F5F5"
 def suppressed(steps: int = _STEPS, rate: float = _RATE) -> pd.DataFrame:
     """Probabilities of two source samples before and after gradient steps on L_wce^w (Eq. 6) alone.
 
-    Columns sample, class, true, before, after, and `share`, the sample's part of the loss at first:
+    Columns sample, class, true, before, after, and `proportion`, the sample's part of the first loss:
     (1 - p_a) over its sum.
     """
     before = torch.tensor(list(_SAMPLES.values()))
@@ -187,7 +187,7 @@ def suppressed(steps: int = _STEPS, rate: float = _RATE) -> pd.DataFrame:
         true=table["class"] == _CLASSES[0],
         before=before.flatten().numpy(),
         after=logits.detach().softmax(dim=1).flatten().numpy(),
-        share=(unsure / unsure.sum()).repeat_interleave(len(_CLASSES)).numpy(),
+        proportion=(unsure / unsure.sum()).repeat_interleave(len(_CLASSES)).numpy(),
     )
 
 

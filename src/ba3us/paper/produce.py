@@ -205,7 +205,17 @@ class Order:
     workers: int = 0
     address: str | None = None
     skip_count_check: bool = False
+    retry_failed: bool = False
     show: bool = False
+
+
+@dataclass(frozen=True)
+class Product:
+    """The files that were written, how many runs are behind them, and how many of these failed."""
+
+    files: list[Path]
+    runs: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -222,18 +232,19 @@ class Ready:
         return self.study.protocol.selection[0]
 
 
-def produce(name: str, order: Order) -> list[Path]:
-    """Run what the database has not got, and write a table or figure; returns the files."""
+def produce(name: str, order: Order) -> Product:
+    """Run what the database lacks, and write a table or figure."""
     if name in DRAWN:
-        return DRAWN[name](order.out / name)
+        return Product(DRAWN[name](order.out / name))
     require(name in PLANS, f"There is no {name!r} in the paper: {did_you_mean(name, [*DRAWN, *PLANS])}")
     wanted = _narrowed(plan(name), order)
     studies = [(part, _study(part, order)) for part in wanted.parts]  # all data is looked at before any run
     done = [_ready(part, study, order) for part, study in studies]
+    runs, failed = (sum(count(ready.rows) for ready in done) for count in (len, bench.count_failed))
     if wanted.parts[0].drawing == "table":
-        return list(_write_tables(order.out / name, done))
+        return Product(list(_write_tables(order.out / name, done)), runs, failed)
     with Database(order.database) as database:
-        return list(_draw(order.out / name, done, database))
+        return Product(list(_draw(order.out / name, done, database)), runs, failed)
 
 
 def _ready(part: Part, study: bench.Study, order: Order) -> Ready:
@@ -242,7 +253,9 @@ def _ready(part: Part, study: bench.Study, order: Order) -> Ready:
     if drawn:
         study = dataclasses.replace(study, jobs=[job for job in study.jobs if job.seed == 0])
     how: dict[str, Any] = {"work": placed, "drawn": True} if drawn else {}
-    rows = bench.run(study, order.database, order.workers, False, order.show, address=order.address, **how)
+    rows = bench.run(
+        study, order.database, order.workers, order.retry_failed, order.show, address=order.address, **how
+    )
     return Ready(part, study, rows)
 
 

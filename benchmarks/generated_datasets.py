@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -35,7 +34,7 @@ from ba3us.errors import did_you_mean, optional_import, require
 
 SIDE, _BLOCKS = 16, 4  # pixels, and colours along a side
 _TRAIN, _VAL, _IMAGENET_CLASSES = 1300, 50, 1000
-_NOTE = "Pictures made up by ba3us.paper.layout for rehearsals: no figure measured on them means anything.\n"
+_NOTE = "Pictures made up by ba3us for rehearsals: no figure measured on them means anything.\n"
 
 Counts = dict[str, dict[str, int]]
 
@@ -57,7 +56,7 @@ def shared_classes() -> dict[str, str]:
     return {folder: wnid for folder, (wnid, _) in _published()["imagenet-caltech"]["shared"].items()}
 
 
-def generate(protocol: str, root: Path, fraction: float = 1.0, least: int = 2, seed: int = 0) -> Counts:
+def generate(protocol: str, root: Path, fraction: float = 1.0, minimum: int = 2, seed: int = 0) -> Counts:
     """Write the images of a protocol below `root`; returns how many, by domain and class folder.
 
     Parameters
@@ -67,15 +66,15 @@ def generate(protocol: str, root: Path, fraction: float = 1.0, least: int = 2, s
     root : Path
         ROOT above.
     fraction : float
-        The share of every class that is made, in (0, 1].
-    least : int
-        No class gets fewer, unless it has fewer.
+        The proportion of every class that is made, in (0, 1].
+    minimum : int
+        Images of a class at least, unless the real one has fewer.
     seed : int
         For the pixels.
     """
     require(0 < fraction <= 1, f"The fraction is {fraction}: it must be above 0 and at most 1.")
     full = counts(protocol)
-    made = {d: {c: max(min(n, least), round(fraction * n)) for c, n in of.items()} for d, of in full.items()}
+    made = {d: {c: max(min(n, minimum), round(fraction * n)) for c, n in of.items()} for d, of in full.items()}
     same = shared_classes() if protocol == "imagenet-caltech" else {}
     for domain, classes in made.items():
         with new_folder(root / protocol / domain) as folder:
@@ -90,7 +89,7 @@ def generate(protocol: str, root: Path, fraction: float = 1.0, least: int = 2, s
 
 def _published() -> dict[str, Any]:
     """Class folders, images by class, and which Caltech folder is which ImageNet class."""
-    return json.loads((files("ba3us.paper") / "counts.json").read_text(encoding="utf-8"))
+    return json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
 def _write_class(folder: Path, number: int, looks_like: str, domain: str, seed: int) -> None:

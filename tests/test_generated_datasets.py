@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from benchmarks import generated_datasets
 
 from ba3us.data import read_images
 from ba3us.errors import UserError
-from ba3us.paper import layout
 
 image = pytest.importorskip("PIL.Image", reason="the extra `vision` is not installed")
 DATASETS = {"office31": "Office31", "office-home": "Office-Home"}
@@ -20,9 +20,9 @@ def only(monkeypatch):
     """Restrict what is generated to some domains (and to the first classes of each)."""
 
     def restrict(*domains: str, classes: int | None = None) -> None:
-        full = layout.counts
+        full = generated_datasets.counts
         monkeypatch.setattr(
-            layout,
+            generated_datasets,
             "counts",
             lambda p: {d: dict(list(of.items())[:classes]) for d, of in full(p).items() if d in domains},
         )
@@ -34,7 +34,7 @@ def only(monkeypatch):
 def test_counts_are_the_protocols(shared, protocol, dataset):
     wanted = json.loads((shared / "paper" / "protocols.json").read_text())[dataset]
     for domain in wanted["domains"].values():
-        found = layout.counts(protocol)[domain["list_name"]]
+        found = generated_datasets.counts(protocol)[domain["list_name"]]
         assert list(found) == wanted["classes"] and list(found.values()) == domain["images_per_class"]
         assert sum(found.values()) == domain["n_images_full"]
         assert sum(found[c] for c in wanted["target_classes"]) == domain["n_images_target_subset"]
@@ -42,23 +42,27 @@ def test_counts_are_the_protocols(shared, protocol, dataset):
 
 def test_whole_domains_are_read_back(tmp_path, only):
     only("dslr", "webcam")
-    layout.generate("office31", tmp_path)
+    generated_datasets.generate("office31", tmp_path)
     for domain, number in (("dslr", 498), ("webcam", 795)):
         found = read_images(tmp_path / "office31" / domain)
-        assert len(found) == number and found.class_names == sorted(layout.counts("office31")[domain])
-        assert np.bincount(found.labels).tolist() == list(layout.counts("office31")[domain].values())
+        assert len(found) == number and found.class_names == sorted(
+            generated_datasets.counts("office31")[domain]
+        )
+        assert np.bincount(found.labels).tolist() == list(
+            generated_datasets.counts("office31")[domain].values()
+        )
     assert "rehearsals" in (tmp_path / "GENERATED.txt").read_text()
 
 
 def test_a_fraction_keeps_at_least_two_images_of_a_class(tmp_path, only):
     only("dslr")
-    made = layout.generate("office31", tmp_path, fraction=0.25)["dslr"]
+    made = generated_datasets.generate("office31", tmp_path, fraction=0.25)["dslr"]
     assert made["mug"] == 2 and made["mobile_phone"] == 8
     assert len(read_images(tmp_path / "office31" / "dslr")) == sum(made.values())
 
 
 def test_imagenet_and_caltech_are_related_by_84_classes():
-    found, shared = layout.counts("imagenet-caltech"), layout.shared_classes()
+    found, shared = generated_datasets.counts("imagenet-caltech"), generated_datasets.shared_classes()
     assert {d: len(of) for d, of in found.items()} == {
         "caltech256": 256,
         "imagenet_train": 1000,
@@ -75,7 +79,7 @@ def test_imagenet_and_caltech_are_related_by_84_classes():
 
 def test_list_files_label_targets_in_the_sources_numbers(tmp_path):
     root = tmp_path / "imagenet-caltech"
-    made = layout.generate("imagenet-caltech", tmp_path, fraction=1e-6, least=1)
+    made = generated_datasets.generate("imagenet-caltech", tmp_path, fraction=1e-6, minimum=1)
     caltech = read_images(root / "lists" / "caltech84_imagenet_labels.txt", root=root)
     imagenet = read_images(root / "lists" / "imagenet84_caltech_labels.txt", root=root)
     assert len(caltech) == len(imagenet) == 84
@@ -87,7 +91,7 @@ def test_list_files_label_targets_in_the_sources_numbers(tmp_path):
 
 def test_classes_can_be_told_apart_across_domains(tmp_path, only):
     only("dslr", "webcam", classes=5)
-    layout.generate("office31", tmp_path)
+    generated_datasets.generate("office31", tmp_path)
 
     def pixels(domain):
         listed = read_images(tmp_path / "office31" / domain)
@@ -104,7 +108,7 @@ def test_classes_can_be_told_apart_across_domains(tmp_path, only):
 
 def test_what_a_user_may_get_wrong(tmp_path):
     with pytest.raises(UserError, match="did you mean 'office31'"):
-        layout.generate("office13", tmp_path)
+        generated_datasets.generate("office13", tmp_path)
     with pytest.raises(UserError, match="fraction is 0"):
-        layout.generate("office31", tmp_path, fraction=0)
+        generated_datasets.generate("office31", tmp_path, fraction=0)
     assert list(tmp_path.iterdir()) == []
