@@ -21,8 +21,9 @@ import pandas as pd
 from ba3us import methods
 from ba3us.bench.database import Database
 from ba3us.bench.domains import Dataset, File, Pair
-from ba3us.bench.jobs import RULES, Job, Outcome
+from ba3us.bench.jobs import Job, Outcome
 from ba3us.bench.tables import tables, terminal
+from ba3us.training.evaluation import rules_for_records
 
 METHODS = [entry.name for entry in methods.entries()][:10]
 ROWS, LOOKS, TASKS = 300, 10, 20
@@ -32,9 +33,9 @@ def outcome(generator: np.random.Generator, labels: np.ndarray) -> Outcome:
     right = generator.random((LOOKS, ROWS)) < generator.uniform(0.5, 0.95)
     predictions = np.where(right, labels, generator.integers(0, 31, (LOOKS, ROWS)))
     looks = pd.DataFrame({"phase": "main", "step": range(LOOKS), "candidate": True})
-    for score, _ in RULES.values():
-        looks[score] = generator.random(LOOKS)
-    selected = {rule: int((sign * looks[score]).argmax()) for rule, (score, sign) in RULES.items()}
+    for rule in rules_for_records():
+        looks[rule] = generator.random(LOOKS)
+    selected = {rule: int(looks[rule].argmax()) for rule in rules_for_records()}
     history = pd.DataFrame({"step": range(20), "loss": generator.random(20)})
     means = generator.dirichlet(np.ones(31), LOOKS).astype(np.float32)
     return Outcome(history, looks, predictions, means, selected, 500, 5.0, 4.0, {})

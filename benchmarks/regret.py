@@ -13,13 +13,16 @@ import pandas as pd
 from tables import markdown, page_of_runs
 
 from ba3us.assess.scoring import LAST, ORACLE
-from ba3us.bench.jobs import RULES
 from ba3us.bench.protocol import read_protocol
+from ba3us.training.evaluation import rules_for_records
 
 
 def regrets(runs: pd.DataFrame, by: str) -> pd.DataFrame:
     """A row per protocol or system: the mean regret of every rule."""
-    rules = {rule: 100 * (runs[f"accuracy:{ORACLE}"] - runs[f"accuracy:{rule}"]) for rule in (LAST, *RULES)}
+    rules = {
+        rule: 100 * (runs[f"accuracy:{ORACLE}"] - runs[f"accuracy:{rule}"])
+        for rule in (LAST, *rules_for_records())
+    }
     table = pd.DataFrame(rules).groupby(runs[by], sort=False)
     means = table.mean().map("{:.1f}".format)
     means.insert(0, "runs", table.size())

@@ -257,7 +257,7 @@ def test_after_the_time_limit_no_member_is_begun(monkeypatch):
 
 
 def test_a_large_target_is_sampled(monkeypatch):
-    monkeypatch.setattr("ba3us.run.opening.MOST_ROWS", 30)
+    monkeypatch.setattr("ba3us.training.evaluation.MAX_ROWS", 30)
     run = auto()
     assert len(run.best.predictions) == len(XT)
     assert np.mean(NAMES[run.best.predictions] == YT) > 0.7

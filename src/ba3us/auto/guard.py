@@ -34,13 +34,14 @@ from ba3us.methods.auto import AutoOptions
 from ba3us.methods.base import Method
 from ba3us.progress import bar
 from ba3us.run.build import Model
-from ba3us.run.opening import Domains, Opened, OpenedArrays, neighbours, sampled, vectors
+from ba3us.run.opening import Domains, Opened, OpenedArrays, vectors
 from ba3us.run.predict import evenly
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 from ba3us.run.train import presence_table, scaled, train_one
 from ba3us.scores import Neighbours
 from ba3us.training import Callback
+from ba3us.training.evaluation import sample_rows, target_neighbours
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +63,12 @@ class AutoInputs:
     def of(cls, spec: Spec, opened: Opened, show: bool = False) -> AutoInputs:
         """From samples."""
         seen = vectors(opened, spec, show)
-        rows = sampled(len(seen.target))
+        rows = sample_rows(len(seen.target))
         inputs = dataclasses.replace(seen, target=seen.target[rows]) if len(rows) < len(seen.target) else seen
         shown = inputs.domains(None, spec, False)
         check_alike(*shown)
         scale = bool(getattr(scaled(spec, opened), "scaled", False))
-        near = neighbours(*shown, np.arange(len(rows)), scale)
+        near = target_neighbours(*shown, np.arange(len(rows)), scale)
         return cls(inputs, seen.domains(None, spec, False), rows, shown, near, scale)
 
 

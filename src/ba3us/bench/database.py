@@ -21,10 +21,11 @@ import pandas as pd
 
 from ba3us.assess.scoring import LAST, ORACLE, scored
 from ba3us.bench.domains import Dataset
-from ba3us.bench.jobs import RULES, Job, Outcome
+from ba3us.bench.jobs import Job, Outcome
 from ba3us.data.machine import memory
 from ba3us.data.writing import UnwrittenError
 from ba3us.errors import UserError, require
+from ba3us.training.evaluation import rules_for_records
 
 # --- packing ----------------------------------------------------------------------------------------------
 # Runs as rows of the database, and back.
@@ -36,7 +37,7 @@ FIGURES = ("accuracy", "absent", "lost")  # of a run, by rule
 def by_rule(runs: list[Any], scores: list[Any]) -> pd.DataFrame:
     """Figures of every run by rule, a column each; NaN where there are none."""
     width, rows = 2 + len(FIGURES), {key: row for row, (key, *_) in enumerate(runs)}
-    rules = {rule: number for number, rule in enumerate((LAST, *RULES, ORACLE))}
+    rules = {rule: number for number, rule in enumerate((LAST, *rules_for_records(), ORACLE))}
     cells = list(chain.from_iterable(scores))  # key, rule and figures, one after the other: fast for many
     row, rule = (
         np.array([place.get(cell, -1) for cell in cells[column::width]], dtype=int)

@@ -35,7 +35,6 @@ from ba3us.nn import Network
 from ba3us.nn.backbones import OFFLINE, Backbone
 from ba3us.run.build import Model
 from ba3us.run.opening import (
-    NEIGHBOURS,
     Arrays,
     Images,
     Opened,
@@ -44,15 +43,14 @@ from ba3us.run.opening import (
     check_precision,
     depth,
     gigabytes,
-    neighbours,
     place,
-    sampled,
     seen_with,
     view_count,
 )
 from ba3us.run.spec import Spec
-from ba3us.scores import Neighbours
-from ba3us.training import Callback, Trainer
+from ba3us.run.train import scaled
+from ba3us.training import Callback, SelectionRule, Trainer
+from ba3us.training.evaluation import rules_for_records
 
 # --- images -----------------------------------------------------------------------------------------------
 # Images of a benchmark: what they are seen with, and how those of a task are opened.
@@ -375,10 +373,6 @@ def _known(entry: Entry) -> set[str]:
 _OFTEN = 2.0  # seconds between two words on how far a run has come
 Place = Callable[[Model, Target, Target], pd.DataFrame]  # of source and target
 
-# rules that choose among the evaluations of a run afterwards: which of their label-free scores, and its sign
-RULES = {"entropy": ("entropy", -1), "information-maximisation": ("information_maximisation", 1)}
-RULES |= {"nuclear-norm": ("nuclear_norm", 1), NEIGHBOURS: ("beyond_chance", 1)}
-
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -413,20 +407,18 @@ def execute(job: Job, place: Place | None = None) -> Outcome:
     table = pd.DataFrame(
         [{"phase": e.phase, "step": e.step, "candidate": e.candidate, **e.scores} for e in run.evaluations]
     )
-    if isinstance(opened, OpenedArrays):
-        near, rows = _neighbours(job.data, opened, spec)
-        table["beyond_chance"] = [near.beyond_chance(e.predictions[rows]) for e in run.evaluations]
-    chosen = {
-        rule: (sign * table[score]).where(table["candidate"])
-        for rule, (score, sign) in RULES.items()
-        if score in table
-    }
+    selected = {}
+    for rule in _prepared_rules(job.data, opened, spec):
+        scores = pd.Series([rule.score_recorded(e) for e in run.evaluations])
+        selected[rule.name] = int(scores.where(table["candidate"]).argmax())
+        if rule.recorded is None:
+            table[rule.name] = scores
     return Outcome(
         history=run.history,
         evaluations=table,
         predictions=np.stack([e.predictions for e in run.evaluations]),
         probabilities=np.stack([e.mean_probabilities for e in run.evaluations]).astype(np.float32),
-        selected={rule: int(values.argmax()) for rule, values in chosen.items()},
+        selected=selected,
         updates=run.about["steps"],
         seconds=seconds,
         cpu_seconds=cpu_seconds,
@@ -449,18 +441,19 @@ class _Telling(Callback):
             self.tell((trainer.recipe.before(step.phase) + done) / every)
 
 
-_found: dict[
-    str, tuple[Neighbours, np.ndarray]
-] = {}  # of the last target; the runs of a task follow each other
+_prepared: dict[tuple[str, bool], list[SelectionRule]] = {}  # of the last target: runs of a task follow on
 
 
-def _neighbours(data: str, opened: OpenedArrays, spec: Spec) -> tuple[Neighbours, np.ndarray]:
-    """The target's neighbourhoods, and the rows among which they were looked for."""
-    if data not in _found:
-        rows = sampled(len(opened.target))
-        _found.clear()
-        _found[data] = neighbours(*opened.domains(None, spec, False), rows), rows
-    return _found[data]
+def _prepared_rules(data: str, opened: Opened, spec: Spec) -> list[SelectionRule]:
+    """The rules that apply to these samples, ready to score; in the units of the network."""
+    if not isinstance(opened, OpenedArrays):
+        return [rule for rule in rules_for_records().values() if rule.prepare is None]
+    key = data, bool(getattr(scaled(spec, opened), "scaled", False))
+    if key not in _prepared:
+        domains = opened.domains(None, spec, False)
+        _prepared.clear()
+        _prepared[key] = [rule.prepared(*domains, key[1]) for rule in rules_for_records().values()]
+    return _prepared[key]
 
 
 def opened_job(job: Job) -> tuple[Spec, Opened]:

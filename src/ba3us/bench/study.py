@@ -17,7 +17,6 @@ import pandas as pd
 from ba3us.bench.database import Database, Failure
 from ba3us.bench.domains import STAND_IN, Dataset, Domain, dataset, inspect
 from ba3us.bench.jobs import (
-    RULES,
     Job,
     Outcome,
     Sight,
@@ -37,6 +36,7 @@ from ba3us.bench.tables import Table, markdown, tables
 from ba3us.bench.workers import Work, run_local, run_on_ray
 from ba3us.errors import did_you_mean, require
 from ba3us.progress import bar
+from ba3us.training.evaluation import rules_for_records
 
 # --- study ------------------------------------------------------------------------------------------------
 # A study: a protocol, the methods to put through it, and the tables that come out.
@@ -81,8 +81,9 @@ def prepare(
     """
     protocol = narrowed(read_protocol(named), tasks, variants, selection)
     protocol = dataclasses.replace(protocol, expected={}) if skip_count_check else protocol
+    known = rules_for_records()
     for rule in protocol.selection:
-        require(rule in RULES, f"Unknown selection rule {rule!r}: {did_you_mean(rule, RULES)}")
+        require(rule in known, f"Unknown selection rule {rule!r}: {did_you_mean(rule, known)}")
     domains, wrong = inspect(protocol, root, bool(images))
     rest = f"{len(wrong) - 1} more; ba3us bench {protocol.name} --check lists them"
     more = f" ({rest})" if len(wrong) > 1 else ""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ba3us.data import Source, Target
 from ba3us.data.activations import FrozenSource, FrozenTarget
@@ -24,13 +24,11 @@ from ba3us.data.image_domains import ImageSource, ImageTarget, Pixels
 from ba3us.data.images import ImageList, Skipped, read_class_names, read_images
 from ba3us.errors import did_you_mean, require
 from ba3us.methods.auto import NAME as AUTO
-from ba3us.methods.base import DomainOutputs
 from ba3us.nn import SMALL, Frozen
 from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone, cut, square_side
 from ba3us.nn.norms import Scale, far_from_unit
 from ba3us.run.spec import Spec
-from ba3us.scores import Neighbours
-from ba3us.training import SelectionRule
+from ba3us.training.evaluation import MAX_ROWS
 
 # --- samples ----------------------------------------------------------------------------------------------
 # How a sample becomes a vector: the one part in which features and images differ.
@@ -146,7 +144,6 @@ class Images:
 
 
 _CHUNK = 1 << 26  # bytes hashed at a time
-_LOOK = 10_000  # rows that a look at a domain takes in
 
 
 @dataclass(frozen=True)
@@ -252,17 +249,12 @@ def digest(spec: Spec, opened: Opened, extra: Any) -> str:
     return hasher.hexdigest()
 
 
-def some_rows(domain: Target, most: int = _LOOK) -> Tensor:
-    """Rows of a domain, evenly spaced, at most so many."""
-    step = -(-len(domain) // most)
-    return domain.batch(np.arange(0, len(domain), step))
-
-
 def needs_scaling(opened: Opened) -> bool:
     """Whether the source's columns are far from unit scale."""
     if not isinstance(opened, OpenedArrays) or opened.source.ndim != 2:
         return False
-    return far_from_unit(torch.from_numpy(np.array(opened.source[:: -(-len(opened.source) // _LOOK)], float)))
+    every = -(-len(opened.source) // MAX_ROWS)
+    return far_from_unit(torch.from_numpy(np.array(opened.source[::every], float)))
 
 
 def place(spec: Spec) -> str:
@@ -424,10 +416,6 @@ def _check_classes(path: Path, count: int) -> None:
 # Vectors that no training changes: features as they are, or what a frozen backbone makes of images.
 
 
-NEIGHBOURS = "neighbours"  # the selection rule
-MOST_ROWS = 10_000  # of a target among which neighbours are looked for; a larger one is sampled
-
-
 def vectors(opened: Opened, spec: Spec, show: bool = False) -> OpenedArrays:
     """The samples of both domains as arrays; images as the backbone sees their centres."""
     if not isinstance(opened, OpenedImages):
@@ -438,38 +426,3 @@ def vectors(opened: Opened, spec: Spec, show: bool = False) -> OpenedArrays:
     source, target = dataclasses.replace(opened, samples=samples).domains(front, seen, show)
     x, xt = (domain.batch(slice(0, len(domain))).numpy() for domain in (source, target))
     return OpenedArrays(Arrays(x.shape[1:]), x, opened.labels, xt, opened.classes, opened.paths)
-
-
-def sampled(rows: int) -> np.ndarray:
-    """Row numbers to look at: all, or :data:`MOST_ROWS` drawn from a larger number."""
-    if rows <= MOST_ROWS:
-        return np.arange(rows)
-    return np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
-
-
-def neighbours(source: Source, target: Target, rows: np.ndarray, scaled: bool = False) -> Neighbours:
-    """Of the target's `rows`, seen from the source's mean; `scaled` as the network sees them."""
-    seen, ours = _flat(target.batch(rows)), _flat(some_rows(source))
-    if scaled:
-        scale = Scale(ours.shape[1]).fit(ours)
-        seen, ours = scale(seen), scale(ours)
-    return Neighbours.among(seen, ours.mean(dim=0))
-
-
-def neighbours_rule(source: Source, target: Target, scaled: bool = False) -> SelectionRule:
-    """Selects the evaluation on whose predictions neighbours agree most beyond chance."""
-    require(
-        len(target.shape) == 1,
-        "The selection 'neighbours' needs vectors that stay as they are: give features, or train the head.",
-    )
-    rows = sampled(len(target))
-    near = neighbours(source, target, rows, scaled)
-
-    def agreed(outputs: DomainOutputs) -> float:
-        return near.beyond_chance(outputs.logits.argmax(dim=1).cpu().numpy()[rows])
-
-    return SelectionRule(NEIGHBOURS, agreed, features=False)
-
-
-def _flat(rows: Tensor) -> Tensor:
-    return rows.reshape(len(rows), -1).to(torch.float32)

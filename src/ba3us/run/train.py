@@ -20,12 +20,13 @@ from ba3us.data.domains import PseudoLabelledSource
 from ba3us.nn.norms import Scale
 from ba3us.run import opening
 from ba3us.run.build import Blueprint, Model
-from ba3us.run.opening import NEIGHBOURS, Arrays, Domains, Opened, neighbours_rule
+from ba3us.run.opening import Arrays, Domains, Opened
 from ba3us.run.run import Run
 from ba3us.run.spec import PRECISIONS, Spec
 from ba3us.training import Callback, Evaluation, Execution, ProgressBar, Trainer, TrainingMonitor
 from ba3us.training.checkpoints import seeded
 from ba3us.training.distributed import ProcessGroup
+from ba3us.training.evaluation import sample_batch
 
 
 def train_one(
@@ -66,7 +67,7 @@ def train_one(
     source, target = domains or opened.domains(front, spec, show)
     scale = module.network.backbone if isinstance(module.network.backbone, Scale) else None
     if scale is not None:
-        scale.fit(opening.some_rows(source.labelled if isinstance(source, PseudoLabelledSource) else source))
+        scale.fit(sample_batch(source.labelled if isinstance(source, PseudoLabelledSource) else source))
     on_cpu, process_group = opening.place(spec) == "cpu", ProcessGroup.current()
     execution = Execution(
         seed=spec.seed,
@@ -85,10 +86,7 @@ def train_one(
         else opening.digest(spec, opened, (process_group.size, torch.get_num_threads())),
     )
     shown = [TrainingMonitor(), *([ProgressBar(title=spec.method)] if show else ()), *callbacks]
-    rule = (
-        neighbours_rule(source, target, scale is not None) if spec.selection == NEIGHBOURS else spec.selection
-    )
-    trainer = Trainer(module.network, module.method, execution, rule=rule, callbacks=shown)
+    trainer = Trainer(module.network, module.method, execution, rule=spec.selection, callbacks=shown)
     resumed = resume and state is not None and state.is_file()
     result = (trainer.resume(state) if resumed and state is not None else trainer).fit(source, target)
     best = result.evaluations[result.best_index]
@@ -98,7 +96,7 @@ def train_one(
         "settings": methods.get(spec.method).settings_note(config, spec.protocol, spec.task),
         "source_samples": opened.rows[0],
         "target_samples": opened.rows[1],
-        "steps": result.updates,
+        "steps": result.steps,
         "trained": getattr(samples, "train", None),
         "processes": process_group.size,
         "resumed": resumed,

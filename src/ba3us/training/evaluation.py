@@ -1,11 +1,13 @@
-"""What training leaves behind."""
+"""Predict a whole target without its labels, score the predictions, and select the best evaluation of a run."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,22 +16,25 @@ import torch
 from torch import Tensor, nn
 
 from ba3us import scores
-from ba3us.data import Target
+from ba3us.data import Source, Target
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.base import DomainOutputs, Recipe
+from ba3us.nn.norms import Scale
+from ba3us.scores import Neighbours
 from ba3us.training.distributed import ProcessGroup
 
 if TYPE_CHECKING:
     from ba3us.training.loop import TrainingStep
 
+MAX_ROWS = 10_000  # of a domain, where a sample of its rows is enough
 
-# --- predict ----------------------------------------------------------------------------------------------
-# Predicting a whole domain, batch by batch.
+
+# --- predicting a domain ----------------------------------------------------------------------------------
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode and no gradients; afterwards every submodule has the mode it had."""
+    """Switch to eval mode without gradients; afterwards every submodule has its mode back."""
     modes = [(m, m.training) for m in module.modules()]
     module.eval()
     try:
@@ -43,13 +48,13 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def predict_batches(
     module: TrainingStep, read: Callable[[slice], Tensor], rows: range, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Features and logits, one batch of rows after the other; nothing of a batch is kept."""
+    """Yield features and logits, one batch of rows after the other."""
     device = next(module.parameters()).device
     for start in range(rows.start, rows.stop, batch_size):
         with evaluating(module):
             x = read(slice(start, min(start + batch_size, rows.stop))).to(device)
             features, logits = module.method.predict(module.network, x)
-        yield _wide(features), _wide(logits)
+        yield _at_least_float32(features), _at_least_float32(logits)
 
 
 def predict_domain(
@@ -60,107 +65,179 @@ def predict_domain(
     process_group: ProcessGroup | None = None,
     features: bool = True,
 ) -> DomainOutputs:
-    """Features and logits for every row; with `views`, logits of each extra view under ``extra["views"]``.
+    """Predict every sample of a domain.
 
-    A `team` shares the rows, and every process is given the outputs for all of them. Without `features`, which
-    take more room than all else where rows are many, their place is empty ([n, 0]).
+    Parameters
+    ----------
+    views : bool
+        Also predict each augmented view of the domain: logits under ``extra["views"]``.
+    process_group : ProcessGroup, optional
+        Processes that divide the samples among them; each gets the outputs for all samples.
+    features : bool
+        Without them, which take most of the memory, ``outputs.features`` has shape [n, 0].
     """
     parameter, process_group = next(module.parameters()), process_group or ProcessGroup()
-    mine = range(len(domain))[process_group.share(len(domain))]
+    local = range(len(domain))[process_group.share(len(domain))]
 
-    def run(batch: Callable[[slice], Tensor], features: bool = False) -> list[Tensor]:
-        # a process without rows looks at one too, to know how many columns the others send
-        made = mine or range(1)
-        kept: list[Tensor] = []
-        for start, pair in zip(made[::batch_size], predict_batches(module, batch, made, batch_size)):
-            if not kept:  # room for all, so that nothing is held twice
-                widths = (pair[0].shape[1] if features else 0, pair[1].shape[1])
-                kept = [part.new_empty(len(made), width) for part, width in zip(pair, widths)]
-            for place, part in zip(kept, pair):
-                at = start - made.start
-                place[at : at + len(part)] = part[:, : place.shape[1]]
+    def run(read: Callable[[slice], Tensor], features: bool = False) -> list[Tensor]:
+        # a process without samples predicts one as well, to know how many columns the others send
+        rows = local or range(1)
+        outputs: list[Tensor] = []
+        for start, batch in zip(rows[::batch_size], predict_batches(module, read, rows, batch_size)):
+            if not outputs:  # allocated once, so that nothing is held twice
+                widths = (batch[0].shape[1] if features else 0, batch[1].shape[1])
+                outputs = [part.new_empty(len(rows), width) for part, width in zip(batch, widths)]
+            for output, part in zip(outputs, batch):
+                first = start - rows.start
+                output[first : first + len(part)] = part[:, : output.shape[1]]
         return [
-            process_group.whole(place[: len(mine)], len(domain))
-            if place.shape[1]
-            else place.new_empty(len(domain), 0)
-            for place in kept
+            process_group.whole(output[: len(local)], len(domain))
+            if output.shape[1]
+            else output.new_empty(len(domain), 0)
+            for output in outputs
         ]
 
     with evaluating(module):
-        seen_features, logits = run(lambda rows: domain.batch(rows, parameter.dtype), features)
+        all_features, logits = run(lambda rows: domain.batch(rows, parameter.dtype), features)
         extra = {}
         if views and domain.views:
-            seen = [
+            view_logits = [
                 run(lambda rows, v=v: domain.view_batch(v, rows, parameter.dtype))[1]  # type: ignore[misc]
                 for v in range(len(domain.views))
             ]
-            extra["views"] = torch.stack(seen)
+            extra["views"] = torch.stack(view_logits)
     index = torch.arange(len(domain), device=logits.device)
-    return DomainOutputs(seen_features, logits, index, extra=extra)
+    return DomainOutputs(all_features, logits, index, extra=extra)
 
 
-def _wide(x: Tensor) -> Tensor:
+def _at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.element_size() < 4 else x
 
 
-# --- rules ------------------------------------------------------------------------------------------------
-# Which evaluation a run keeps: rules that score the outputs for the whole target, without its labels.
+# --- the target's neighbourhoods --------------------------------------------------------------------------
+
+
+def sample_batch(domain: Target) -> Tensor:
+    """At most :data:`MAX_ROWS` samples of a domain, evenly spaced."""
+    step = -(-len(domain) // MAX_ROWS)
+    return domain.batch(np.arange(0, len(domain), step))
+
+
+def sample_rows(count: int) -> np.ndarray:
+    """Row numbers of `count` samples: all, or :data:`MAX_ROWS` drawn at random with a fixed seed."""
+    if count <= MAX_ROWS:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(0).choice(count, MAX_ROWS, replace=False))
+
+
+def target_neighbours(
+    source: Source, target: Target, rows: np.ndarray, standardize: bool = False
+) -> Neighbours:
+    """Neighbourhoods among the target's `rows`, measured from the source's mean.
+
+    With `standardize`, in the units of the network: every column scaled by the source.
+    """
+    vectors, reference = (x.reshape(len(x), -1).float() for x in (target.batch(rows), sample_batch(source)))
+    if standardize:
+        scale = Scale(reference.shape[1]).fit(reference)
+        vectors, reference = scale(vectors), scale(reference)
+    return Neighbours.among(vectors, reference.mean(dim=0))
+
+
+# --- selection rules --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """Scores an evaluation; the largest score is selected, and of equal ones the first (or the `latest`).
+    """Scores every evaluation of a run, without target labels; the largest score is selected.
 
-    `features` says whether the score looks at those of the outputs; else they are not kept for it.
+    Parameters
+    ----------
+    name : str
+        What ``selection=`` and ``--selection`` call it.
+    score : function
+        From the outputs for the whole target (:class:`~ba3us.methods.base.DomainOutputs`) to a number, larger
+        for better. Of a rule that reads ``"predictions"``: from the predicted classes, an integer array [n].
+    reads : {"features", "logits", "predictions"}
+        What the score depends on. Features are held in memory only for rules that read them.
+    latest : bool
+        Of equal scores, select the latest evaluation instead of the first.
+    recorded : (str, int), optional
+        The entry of :attr:`Evaluation.scores` that equals the score, and its sign. With it, a benchmark can
+        apply the rule to runs that have ended.
+    prepare : function, optional
+        From source, target and whether the network standardises its inputs to `score`. Called before training,
+        for scores that depend on the domains themselves.
     """
 
     name: str
-    score: Callable[[DomainOutputs], Any]
+    score: Callable[[Any], Any] | None = None
+    reads: str = "features"
     latest: bool = False
-    features: bool = True
+    recorded: tuple[str, int] | None = None
+    prepare: Callable[[Source, Target, bool], Callable[[Any], Any]] | None = None
+
+    def prepared(self, source: Source, target: Target, standardize: bool = False) -> SelectionRule:
+        """The rule for these domains, ready to score."""
+        if self.prepare is None:
+            return self
+        return dataclasses.replace(self, score=self.prepare(source, target, standardize), prepare=None)
 
     def __call__(self, outputs: DomainOutputs) -> float:
         """The score of the outputs for the whole target; larger is better."""
-        given = self.score(outputs)
-        try:
-            value = float(given)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise UserError(
-                f"The selection rule {self.name!r} gave {type(given).__name__}: it must give a number."
-            ) from error
-        require(
-            math.isfinite(value),
-            f"The selection rule {self.name!r} gave {value}: it must give a finite number, larger for better.",
-        )
-        return value
+        if self.reads == "predictions":
+            return self._checked(outputs.logits.argmax(dim=1).cpu().numpy())
+        return self._checked(outputs)
+
+    @property
+    def works_on_records(self) -> bool:
+        """Whether :meth:`score_recorded` can score evaluations of a run that has ended."""
+        return self.recorded is not None or self.reads == "predictions"
+
+    def score_recorded(self, evaluation: Evaluation) -> float:
+        """The score of a recorded evaluation, from its label-free scores or its predictions."""
+        if self.recorded is None:
+            return self._checked(evaluation.predictions)
+        name, sign = self.recorded
+        return sign * evaluation.scores[name]
 
     def prefers(self, score: float, best: float) -> bool:
-        """Whether an evaluation with `score` takes the place of an earlier one with `best`."""
+        """Whether an evaluation with `score` replaces an earlier one with `best`."""
         return score >= best if self.latest else score > best
 
-
-def _of_logits(
-    name: str, score: Callable[[Tensor], float], sign: int = 1, latest: bool = False
-) -> SelectionRule:
-    """A score of logits as one of outputs."""
-    return SelectionRule(name, lambda outputs: sign * score(outputs.logits), latest, features=False)
-
-
-RULES = {
-    rule.name: rule
-    for rule in (
-        _of_logits("entropy", scores.mean_entropy, -1),  # the paper's
-        _of_logits("information-maximisation", scores.information_maximisation),
-        _of_logits("diversity", scores.diversity),
-        _of_logits("nuclear-norm", scores.nuclear_norm),
-        _of_logits("density", lambda logits: scores.neighbourhood_density(logits.softmax(dim=1))),
-        _of_logits("last", lambda logits: 0.0, latest=True),
-    )
-}
+    def _checked(self, values: Any) -> float:
+        assert self.score is not None, f"{self.name} is not prepared"
+        score = self.score(values)
+        try:
+            number = float(score)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UserError(
+                f"The selection rule {self.name!r} gave {type(score).__name__}: it must give a number."
+            ) from error
+        require(
+            math.isfinite(number),
+            f"The selection rule {self.name!r} gave {number}: it must give a finite number, larger for better.",
+        )
+        return number
 
 
-def rule_for(selection: str | Callable[[DomainOutputs], Any]) -> SelectionRule:
-    """A rule by its name, or from a function that scores a target's outputs (larger is better)."""
+RULES: dict[str, SelectionRule] = {}
+
+
+def register_rule(rule: SelectionRule) -> SelectionRule:
+    """Add a rule: the estimator, specs, ``adapt`` and, if it works on records, ``bench`` then know its name."""
+    require(rule.name not in RULES, f"There is a selection rule {rule.name!r} already: choose another name.")
+    RULES[rule.name] = rule
+    return rule
+
+
+def rules_for_records() -> dict[str, SelectionRule]:
+    """The rules that can be applied to runs that have ended."""
+    return {name: rule for name, rule in RULES.items() if rule.works_on_records}
+
+
+def find_rule(selection: str | SelectionRule | Callable[[DomainOutputs], Any]) -> SelectionRule:
+    """A registered rule by its name, or one from a function of a target's outputs (larger is better)."""
     if isinstance(selection, SelectionRule):
         return selection
     if isinstance(selection, str):
@@ -172,11 +249,61 @@ def rule_for(selection: str | Callable[[DomainOutputs], Any]) -> SelectionRule:
     return SelectionRule(getattr(selection, "__name__", type(selection).__name__), selection)
 
 
-def cheap_scores(logits: Tensor) -> dict[str, float]:
-    """What stands in the history at every evaluation, besides the mean entropy.
+def _score_logits(score: Callable[[Tensor], float], sign: int, outputs: DomainOutputs) -> float:
+    return sign * score(outputs.logits)
 
-    All of it costs a twentieth of predicting 1000 rows of 2048 features. The density costs four times as
-    much as that, so it is worked out only where it selects.
+
+def _density(logits: Tensor) -> float:
+    return scores.neighbourhood_density(logits.softmax(dim=1))
+
+
+def _same(logits: Tensor) -> float:
+    return 0.0
+
+
+def _neighbour_agreement(source: Source, target: Target, standardize: bool) -> Callable[[np.ndarray], float]:
+    require(
+        len(target.shape) == 1,
+        "The selection 'neighbours' needs vectors that stay as they are: give features, or train the head.",
+    )
+    rows = sample_rows(len(target))
+    return partial(_agreement_of, target_neighbours(source, target, rows, standardize), rows)
+
+
+def _agreement_of(neighbours: Neighbours, rows: np.ndarray, predictions: np.ndarray) -> float:
+    return neighbours.beyond_chance(predictions[rows])
+
+
+def _register_logit_rule(
+    name: str,
+    score: Callable[[Tensor], float],
+    sign: int = 1,
+    *,
+    recorded: str | None = None,
+    latest: bool = False,
+) -> None:
+    record = None if recorded is None else (recorded, sign)
+    register_rule(SelectionRule(name, partial(_score_logits, score, sign), "logits", latest, record))
+
+
+_register_logit_rule("entropy", scores.mean_entropy, -1, recorded="entropy")  # the paper's
+_register_logit_rule(
+    "information-maximisation", scores.information_maximisation, recorded="information_maximisation"
+)
+_register_logit_rule("nuclear-norm", scores.nuclear_norm, recorded="nuclear_norm")
+register_rule(SelectionRule("neighbours", reads="predictions", prepare=_neighbour_agreement))
+_register_logit_rule("diversity", scores.diversity)
+_register_logit_rule("density", _density)
+_register_logit_rule("last", _same, latest=True)
+
+
+# --- what training returns --------------------------------------------------------------------------------
+
+
+def label_free_scores(logits: Tensor) -> dict[str, float]:
+    """Scores that the history has at every evaluation.
+
+    The density costs more than all of these together, so it is computed only by the rule that selects by it.
     """
     return {
         "information_maximisation": scores.information_maximisation(logits),
@@ -185,15 +312,12 @@ def cheap_scores(logits: Tensor) -> dict[str, float]:
     }
 
 
-# --- result -----------------------------------------------------------------------------------------------
-# What training leaves behind.
-
-
 @dataclass(frozen=True)
 class Evaluation:
-    """A look at the whole target after `step` updates of `phase`, without its labels.
+    """Predictions for the whole target after `step` steps of `phase`, without its labels.
 
-    `score` is what the selection rule says of it (larger is better), `scores` are label-free scores by name.
+    `score` is that of the selection rule (larger is better); `scores` are label-free scores by name. Only a
+    `candidate` can be selected.
     """
 
     phase: str
@@ -210,17 +334,16 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Evaluation:
-        """From what :meth:`packed` gave."""
+        """From what :meth:`to_dict` gave."""
         arrays: dict[str, Any] = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in state.items()}
         return cls(**arrays)
 
 
 @dataclass
 class Result:
-    """A trained run: networks, the table of its updates and every evaluation, one of them selected by `rule`.
+    """A trained module, the history of its steps, and every evaluation, one of them selected by `rule`.
 
-    The module starts out holding the selected weights; :meth:`use` switches between ``"selected"`` and
-    ``"last"``.
+    The module holds the selected weights at first; :meth:`use` switches between ``"selected"`` and ``"last"``.
     """
 
     module: TrainingStep
@@ -232,32 +355,28 @@ class Result:
     rule: str
 
     @property
-    def updates(self) -> int:
-        """How many were made: all of the recipe's, unless a collapse ended the run."""
-        last, before = self.evaluations[-1], 0
-        for phase in self.recipe.phases:
-            if phase.name == last.phase:
-                break
-            before += phase.steps
-        return before + last.step
+    def steps(self) -> int:
+        """Number of training steps: all of the recipe's, unless a collapse stopped the run."""
+        last = self.evaluations[-1]
+        return self.recipe.before(last.phase) + last.step
 
     def full_history(self) -> pd.DataFrame:
-        """The updates and, in columns ``target_…``, ``score`` and ``selected``, every evaluation.
+        """The history merged with the evaluations, in columns ``target_…``, ``score`` and ``selected``.
 
-        A row tells of the weights after `step` updates of `phase`: what the next update found, what the
-        evaluation found, or both.
+        A row describes the weights after `step` steps of `phase`: the losses of the next step, the evaluation,
+        or both.
         """
         order = {phase.name: number for number, phase in enumerate(self.recipe.phases)}
-        looks: list[dict[Any, Any]] = [
+        evaluations: list[dict[Any, Any]] = [
             {"phase": e.phase, "step": e.step}
             | {f"target_{name}": value for name, value in e.scores.items()}
             | {"score": e.score, "selected": number == self.best_index}
             for number, e in enumerate(self.evaluations)
         ]
         rows: dict[tuple[int, int], dict[Any, Any]] = {}
-        for row in self.history.to_dict("records") + looks:
+        for row in self.history.to_dict("records") + evaluations:
             rows.setdefault((order[row["phase"]], row["step"]), {}).update(row)
-        return pd.DataFrame([rows[place] for place in sorted(rows)])
+        return pd.DataFrame([rows[key] for key in sorted(rows)])
 
     def use(self, which: str) -> Result:
         """Load the weights called `which` and return self."""
@@ -268,5 +387,5 @@ class Result:
         return self
 
     def predict(self, domain: Target, batch_size: int = 1024) -> DomainOutputs:
-        """Features and logits for every row of a domain, from the weights in use."""
+        """Features and logits for every sample of a domain, with the weights in use."""
         return predict_domain(self.module, domain, batch_size)

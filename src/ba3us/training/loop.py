@@ -26,6 +26,7 @@ from ba3us.data.streams import draw_numbers
 from ba3us.errors import UserError, require
 from ba3us.methods.base import WARMUP, Batch, DomainOutputs, Inputs, Method, Phase, Recipe, Step
 from ba3us.nn import Network
+from ba3us.nn.norms import Scale
 from ba3us.training import checkpoints, distributed
 from ba3us.training import evaluation as rules
 from ba3us.training.checkpoints import GracefulShutdown, seeded
@@ -291,7 +292,7 @@ class Trainer:
         self.module = TrainingStep(network, method)
         self.streams = streams
         self.callbacks = callbacks
-        self.rule = rules.rule_for(rule)
+        self.rule = rules.find_rule(rule)
         self.rows: list[dict[str, Any]] = []
         self.evaluations: list[Evaluation] = []
         self.best_score = -math.inf
@@ -346,6 +347,7 @@ class Trainer:
         """Run all phases of the recipe; returns the result with the selected weights loaded."""
         fabric, self.module.process_group = distributed.start(self.execution)
         self._check(source, target)
+        self.rule = self.rule.prepared(source, target, isinstance(self.module.network.backbone, Scale))
         with seeded(self.execution.seed, self.execution.n_threads):
             if self.streams is None:
                 labels = source.labels.numpy() if self.recipe.balanced_source else None
@@ -471,7 +473,7 @@ class Trainer:
             step=step.number,
             candidate=phase.adapts and (step.number > 0 or at_end),
             score=self.rule(outputs),
-            scores={"entropy": entropy} | rules.cheap_scores(outputs.logits),
+            scores={"entropy": entropy} | rules.label_free_scores(outputs.logits),
             predictions=outputs.logits.argmax(dim=1).cpu().numpy(),
             mean_probabilities=scores.mean_probabilities(outputs.logits).cpu().numpy(),
         )
@@ -483,8 +485,9 @@ class Trainer:
         return True
 
     def _predict(self, domain: Target, views: bool = False) -> DomainOutputs:
-        batch, kept = self.execution.predict_batch, self.recipe.refresh.features or self.rule.features
-        return predict_domain(self.module, domain, batch, views, self.process_group, kept)
+        batch_size, features = self.execution.predict_batch, self.rule.reads == "features"
+        features |= self.recipe.refresh.features
+        return predict_domain(self.module, domain, batch_size, views, self.process_group, features)
 
     def _refresh(self, step: Step, source: Source, target: Target) -> DomainOutputs:
         """Show the method what its recipe asks for; returns the outputs for the whole target."""
