@@ -54,7 +54,7 @@ MUTANTS = [
         "bench/database.py", 'with self._transaction("DEFERRED"):', "if True:",
     ),
     _mutant("bench: the warm-up may be selected", STUDY, "bench/jobs.py", '.where(table["candidate"])', ""),
-    _mutant("bench: sign of the entropy", STUDY, "bench/jobs.py", '("entropy", -1)', '("entropy", 1)'),
+    _mutant("bench: sign of the entropy", STUDY, "training/evaluation.py", "return sign * evaluation", "return evaluation"),
     _mutant(
         "bench: published settings ignored", STUDY,
         "bench/study.py", "entry.options(protocol=published, task=where, **changed)",
@@ -159,7 +159,7 @@ MUTANTS = [
     ),
     _mutant(
         "rules: sign of the entropy", RULES,
-        "training/evaluation.py", "scores.mean_entropy, -1)", "scores.mean_entropy)",
+        "training/evaluation.py", "scores.mean_entropy, -1,", "scores.mean_entropy, 1,",
     ),
     _mutant(
         "export: the network, not the method's way to predict", EXPORT,
@@ -176,7 +176,7 @@ MUTANTS = [
         "tables: formulas are not marked", TABLES,
         "data/files.py", 'f"\'{cell}" if formula', "cell if formula",
     ),
-    _mutant("rules: last is the first", RULES, "training/evaluation.py", "0.0, latest=True)", "0.0)"),
+    _mutant("rules: last is the first", RULES, "training/evaluation.py", "_same, latest=True)", "_same)"),
     _mutant("report: names are not escaped", PAGE, "report/page.py", "autoescape=True", "autoescape=False"),
     _mutant(
         "report: names in drawings are not escaped", SVG,
