@@ -54,7 +54,10 @@ MUTANTS = [
         "bench/database.py", 'with self._transaction("DEFERRED"):', "if True:",
     ),
     _mutant("bench: the warm-up may be selected", STUDY, "bench/jobs.py", '.where(table["candidate"])', ""),
-    _mutant("bench: sign of the entropy", STUDY, "training/evaluation.py", "return sign * evaluation", "return evaluation"),
+    _mutant(
+        "bench: sign of the entropy", STUDY,
+        "training/evaluation.py", "return sign * evaluation", "return evaluation",
+    ),
     _mutant(
         "bench: published settings ignored", STUDY,
         "bench/study.py", "entry.options(protocol=published, task=where, **changed)",
