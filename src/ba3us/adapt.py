@@ -59,7 +59,7 @@ def adapt(
     leaves nothing. One process at a time works on `out`.
     """
     out, process_group = Path(out), ProcessGroup.current()
-    require(not (overwrite and resume), "--overwrite and --resume are both given: leave one of them out.")
+    require(not (overwrite and resume), "`overwrite` and `resume` are both given: leave one of them out.")
     spec.to_yaml()  # say now if it can't be
     check_precision(spec)
     with only_writer(out) if process_group.first else nullcontext():
@@ -135,14 +135,14 @@ def predict(
         check_level(max_error)
         require(
             calibration is not None,
-            f"The run {run} has no calibration, so that no error level can be kept: leave --max-error out.",
+            f"The run {run} has no calibration, so that no error level can be kept: leave `max_error` out.",
         )
     level = LEVEL if max_error is None else max_error
     where = Spec(device=device)
     samples, skipped = model.blueprint.samples, {}
     if isinstance(samples, Arrays):
         require(
-            root is None, f"--root is for list files of images, but {run} is a run on features: leave it out."
+            root is None, f"`root` is for list files of images, but {run} is a run on features: leave it out."
         )
         found = opening.read_array(data)
         check_same_backbone(Origin(samples.backbone, samples.weights), found.origin, data)

@@ -314,7 +314,7 @@ def test_members_that_have_ended_are_not_trained_again(data, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         adapt(spec(data, method_params=STEPS | {"preset": "best"}), data / "run")
     assert [path.name for path in (data / "run").iterdir()] == ["checkpoints"]
-    with pytest.raises(UserError, match="--resume"):
+    with pytest.raises(UserError, match="add `resume`"):
         adapt(spec(data), data / "run")
     trained.clear()
     monkeypatch.setattr(
@@ -381,8 +381,8 @@ def test_published_settings_are_not_scaled():
             "Unknown option 'beta': choose one of: batch_size, force, preset, steps, time_limit",
         ),
         ({"method_params": {"time_limit": 0}}, "Option 'time_limit' is 0: it must be above 0"),
-        ({"selection": "last"}, "The selection 'last' is for named systems: leave it out"),
-        ({"evaluate_every": 5}, "evaluate_every 5 is for named systems: leave it out"),
+        ({"selection": "last"}, "The `selection` 'last' is for named methods: leave it out"),
+        ({"evaluate_every": 5}, "`evaluate_every` 5 is for named methods: leave it out"),
         ({"protocol": "office31"}, "office31"),
     ],
 )

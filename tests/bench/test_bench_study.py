@@ -186,7 +186,7 @@ def test_tasks_variants_and_labels_are_chosen(tmp_path):
         ({"label": "{foo}"}, r"\['{foo}'\]: only {method}"),
         ({"label": "{"}, "only {method}"),
         ({"label": "x", "methods": "dann,pada"}, "the same for 2 methods"),
-        ({"images": {"cache_gb": 1.0}}, "--cache-gb is for images"),
+        ({"images": {"cache_gb": 1.0}}, "`cache_gb` is for images"),
         ({"tasks": "P->R"}, "no task 'P->R'"),
         ({"variants": "few"}, "no variant 'few'"),
         ({"selection": "entropi"}, "did you mean 'entropy'"),

@@ -97,7 +97,7 @@ def test_nothing_there(tmp_path):
     make(tmp_path, "a.txt")
     with pytest.raises(UserError, match=r"first of 1 skipped.*a\.txt.*not an image file"):
         read_images(tmp_path)
-    with pytest.raises(UserError, match="--root is for list files"):
+    with pytest.raises(UserError, match="`root` is for list files"):
         read_images(tmp_path, root=tmp_path)
 
 
@@ -120,7 +120,7 @@ def test_list_file(tmp_path):
     with pytest.raises(UserError, match="labels up to 3 but 2 class names"):
         read_images(path, root=tmp_path, class_names=["a", "b"])
     assert read_images(path, root=tmp_path, labelled=False).labels is None
-    with pytest.raises(UserError, match=r"None of the 3 images .*--root"):
+    with pytest.raises(UserError, match=r"None of the 3 images .*.root."):
         read_images(path)
     with pytest.raises(UserError, match="is not a folder"):
         read_images(path, root=tmp_path / "none")

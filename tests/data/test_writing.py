@@ -177,7 +177,7 @@ def test_what_others_are_writing_stays(tmp_path):
 
 def test_one_process_at_a_time(tmp_path):
     out = tmp_path / "deep" / "run"
-    other = r"Another process is writing to .*run: wait until it has ended, or choose another --out"
+    other = r"Another process is writing to .*run: wait until it has ended, or choose another .out"
     with only_writer(out):
         with pytest.raises(UserError, match=other), only_writer(out):
             pass
@@ -197,7 +197,7 @@ def test_what_may_be_overwritten(tmp_path):
     (run / "mark").write_text("")
     check_new_folder(run, True, foreign)
     with pytest.raises(
-        UserError, match=r"There is a run in .*run already: choose another --out, or add --over"
+        UserError, match=r"There is a run in .*run already: choose another .out., or add --over"
     ):
         check_new_folder(run, False, foreign)
     (tmp_path / "mine").mkdir()

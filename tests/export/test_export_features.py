@@ -129,7 +129,7 @@ def test_only_present_and_unsure_classes_are_kept(done, run):
 
 def test_no_present_class_is_a_sentence(run):
     set_present(run, **dict.fromkeys(NAMES.tolist(), "absent"))
-    with pytest.raises(UserError, match=r"calls no class present: leave --present-only out"):
+    with pytest.raises(UserError, match=r"calls no class present: leave .present_only. out"):
         export(run, run.parent / "m.onnx", present_only=True)
 
 
@@ -194,7 +194,7 @@ def test_outputs_that_can_not_be(run):
     (folder / "file").write_text("")
     for out, card, sentence in (
         ("model.safetensors", None, r"must end in \.onnx"),
-        ("model.onnx", None, r"model\.md is no model card: name another place for the card with --card"),
+        ("model.onnx", None, r"model\.md is no model card: name another place for the card with .card."),
         ("a.onnx", "a.onnx", "would lie over the model"),
         ("a.onnx", "run", "is a folder"),
         ("file/a.onnx", None, "which is a file"),

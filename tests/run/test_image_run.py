@@ -408,8 +408,8 @@ def test_options_that_do_not_fit_together(photos):
     np.savez(photos / "t.npz", features=np.zeros((3, 2)))
     for arguments, sentence in (
         ((photos / "s", photos / "t.npz"), "is a folder: turn its images into a feature file"),
-        ((photos / "t.npz", photos / "t.npz", "--train", "head"), "--train is not for features"),
-        ((photos / "s", photos / "t", "--labels", photos / "y.npy"), "--labels is not for images"),
+        ((photos / "t.npz", photos / "t.npz", "--train", "head"), ".train. is not for features"),
+        ((photos / "s", photos / "t", "--labels", photos / "y.npy"), ".labels. is not for images"),
     ):
         with pytest.raises(UserError, match=sentence):
             command("adapt", *arguments, "--out", photos / "run")

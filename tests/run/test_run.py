@@ -131,7 +131,7 @@ def test_a_run_is_replaced_only_when_told_to(data):
     run(data / "s.npz", data / "t.npz", data / "run")
     before = (data / "run" / "model.safetensors").read_bytes()
     with pytest.raises(
-        UserError, match=r"There is a run in .* already: choose another --out, or add --overwrite"
+        UserError, match=r"There is a run in .* already: choose another .out., or add .overwrite"
     ):
         run(data / "s.npz", data / "t.npz", data / "run", seed=1)
     assert (data / "run" / "model.safetensors").read_bytes() == before
@@ -157,7 +157,7 @@ def test_a_run_that_could_not_be_written_goes_on_from_its_state(data, monkeypatc
         with pytest.raises((KeyboardInterrupt, UserError)):
             run(data / "s.npz", data / "t.npz", data / "run")
     assert [p.name for p in (data / "run").iterdir()] == ["checkpoints"]
-    with pytest.raises(UserError, match=r"interrupted run in .*: add --resume to go on, or --overwrite"):
+    with pytest.raises(UserError, match=r"interrupted run in .*: add .resume. to go on, or .overwrite"):
         run(data / "s.npz", data / "t.npz", data / "run")
     done = run(data / "s.npz", data / "t.npz", data / "run", resume=True)
     assert done.about["resumed"] and sorted(p.name for p in (data / "run").iterdir()) == FILES
@@ -215,7 +215,7 @@ def test_only_the_very_same_run_is_resumed(data, other):
     with pytest.raises(KeyboardInterrupt):
         run(**fields, callbacks=[Stop(14, KeyboardInterrupt())])
     changed = {k: data / v if k in ("source", "target") else v for k, v in other.items()}
-    with pytest.raises(UserError, match=r"of another run .*: .*--overwrite"):
+    with pytest.raises(UserError, match=r"of another run .*: .*.overwrite"):
         run(**fields | changed, resume=True)
     assert [p.name for p in (data / "run").iterdir()] == ["checkpoints"]  # still there for the right one
     run(**fields, resume=True)
@@ -352,7 +352,7 @@ def test_predict_refuses_what_is_no_run_and_what_does_not_fit(data):
     ]:
         with pytest.raises(UserError, match=sentence):
             predict(data / folder, data / file, data / out)
-    with pytest.raises(UserError, match="--root is for list files of images"):
+    with pytest.raises(UserError, match="`root` is for list files of images"):
         predict(data / "run", data / "t.npy", data / "o.csv", root=data)
     assert not (data / "o.csv").exists()
     (data / "run" / "model.safetensors").unlink()

@@ -131,9 +131,9 @@ def test_what_counts_as_images(tmp_path):
     ],
 )  # fmt: skip
 def test_fields_of_images_are_refused_for_features(name, value):
-    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} is not for features such as s.npz"):
+    with pytest.raises(UserError, match=f"`{name}` is not for features such as s.npz"):
         _ = Spec(source="s.npz", target="t.npz", **{name: value}).of_images
-    with pytest.raises(UserError, match="--labels is not for images"):
+    with pytest.raises(UserError, match="`labels` is not for images"):
         _ = Spec(source="s", target="t", labels="y.npy").of_images
     with pytest.raises(UserError, match="source or a target is missing"):
         _ = Spec(source="s.npz").of_images

@@ -73,5 +73,5 @@ def test_a_run_that_does_not_collapse_says_nothing_and_is_the_same():
 
 
 def test_another_word_is_a_sentence():
-    with pytest.raises(UserError, match="Unknown on_collapse 'end': choose one of continue, stop"):
+    with pytest.raises(UserError, match="Unknown `on_collapse` 'end': choose one of continue, stop"):
         Spec(on_collapse="end")

@@ -36,7 +36,7 @@ def test_the_update_and_the_term_are_named_though_rows_are_rare():
         spoilt(trainer(run=execution()), at=3, term="alignment").fit(SOURCE, TARGET)
     said = str(found.value)
     assert said.startswith("The term 'alignment' of the loss became nan at update 3 of phase 'adapt'")
-    assert "lower learning_rate" in said and "--on-nan retry" in said and "state" not in said
+    assert "lower learning_rate" in said and "`on_nan='retry'`" in said and "state" not in said
 
 
 def test_the_state_is_saved_for_a_look_and_the_good_one_stays(tmp_path):

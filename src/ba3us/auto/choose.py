@@ -56,15 +56,15 @@ def train_auto(
     check_auto(spec)
     require(
         ProcessGroup.current().size == 1,
-        "The automatic choice is made in one process: name a --method for several devices.",
+        "The automatic choice is made in one process: name a `method` for several devices.",
     )
     require(
         spec.selection == "entropy",
-        f"The selection {spec.selection!r} is for named systems: leave it out, or name a --method as well.",
+        f"The `selection` {spec.selection!r} is for named methods: leave it out, or name a `method` too.",
     )
     require(
         spec.evaluate_every is None,
-        f"evaluate_every {spec.evaluate_every} is for named systems: leave it out, or name a --method as well.",
+        f"`evaluate_every` {spec.evaluate_every} is for named methods: leave it out, or name a `method` too.",
     )
     kept = None if state is None else files.members_folder(state)
     total = 2 + (len(FAST) if config.preset == "fast" else len(ROBUST + SHARPENING))

@@ -161,7 +161,7 @@ def check_correctable(method: type[Method]) -> None:
     """Some systems do not predict with the network's classifier."""
     require(
         method.predict is Method.predict,
-        f"--correct-prior is for systems that predict with the network's classifier, but {method.__name__} has "
+        f"`correct_prior` is for systems that predict with the network's classifier, but {method.__name__} has "
         "its own way: leave it out.",
     )
 
@@ -175,7 +175,7 @@ def prior_corrected(run: Run, target: Target, labels: np.ndarray) -> Run:
     """
     why = "the run has no calibration" if run.calibration is None else ""
     if run.leaderboard is not None and run.verdict is not None and run.verdict.model_used == ADAPTED:
-        why = "the model was taught the target's own rows, so its prior is not the source's (name a --method)"
+        why = "the model was taught the target's own rows, so its prior is not the source's (name a `method`)"
     if why or run.calibration is None:
         return run.with_note(f"The prior was not corrected: {why}.")
     logits, warmth = run.logits(target), run.calibration.held_out

@@ -308,7 +308,7 @@ class Database:
         require(
             right,
             f"{self.path} is damaged (the run {key} is not as it was written): restore a copy, or choose "
-            "another --out.",
+            "another `out`.",
         )
 
     @contextmanager
@@ -318,7 +318,7 @@ class Database:
         except (zlib.error, ValueError, TypeError) as error:
             raise UserError(
                 f"{self.path} is damaged (the run {key} can't be read): restore a copy, or choose another "
-                "--out."
+                "`out`."
             ) from error
 
     def _check_whole(self) -> None:
@@ -328,13 +328,13 @@ class Database:
         with self.path.open("rb") as file:
             head = file.read(100)
         require(
-            head[:16] == b"SQLite format 3\0", f"{self.path} is not a database of runs: choose another --out."
+            head[:16] == b"SQLite format 3\0", f"{self.path} is not a database of runs: choose another `out`."
         )
         page = int.from_bytes(head[16:18], "big")
         size = (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
         logged = Path(f"{self.path}-wal").exists()  # the newest pages may still be there
         whole = len(head) == 100 and (logged or size <= self.path.stat().st_size)
-        require(whole, f"{self.path} is damaged (cut short): restore a copy, or choose another --out.")
+        require(whole, f"{self.path} is damaged (cut short): restore a copy, or choose another `out`.")
 
     def _check_ours(self) -> None:
         self._connection.execute("PRAGMA journal_mode = WAL")
@@ -350,10 +350,10 @@ class Database:
                 connection.execute(f"PRAGMA application_id = {OURS}")
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
                 kind, version = OURS, FORMAT
-        require(kind == OURS, f"{self.path} is another program's database: choose another --out.")
+        require(kind == OURS, f"{self.path} is another program's database: choose another `out`.")
         require(
             version == FORMAT,
-            f"{self.path} has format {version}, this version reads {FORMAT}: choose another --out.",
+            f"{self.path} has format {version}, this version reads {FORMAT}: choose another `out`.",
         )
         with self._writing() as connection:
             connection.execute(_DIGESTS)
@@ -390,9 +390,9 @@ class Database:
             damaged = isinstance(error, sqlite3.DatabaseError)
             damaged = damaged and not isinstance(error, sqlite3.OperationalError)  # locked, read-only
             if damaged:
-                words = f"{self.path} is damaged ({said}): restore a copy, or choose another --out."
+                words = f"{self.path} is damaged ({said}): restore a copy, or choose another `out`."
                 raise UserError(words) from error
             raise UnwrittenError(
                 f"{self.path} can't be used ({said}), what it held stays: mend that and run the same command "
-                "again, or choose another --out."
+                "again, or choose another `out`."
             ) from error

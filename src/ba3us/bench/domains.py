@@ -89,7 +89,7 @@ def inspect(protocol: Protocol, root: Path | None, images: bool = False) -> tupl
     Where a folder has features and images of a domain, `images` says to take those; else the first counts.
     """
     folder = protocol.folder if root is None else root
-    require(folder.is_dir(), f"The folder {folder} is not there: give the one with the data (--root).")
+    require(folder.is_dir(), f"The folder {folder} is not there: give the one with the data (`root`).")
     inside = folder / (protocol.published or protocol.name)  # one root may hold several datasets
     folder = inside if inside.is_dir() else folder
     found, wrong = {}, []
@@ -157,7 +157,7 @@ def _open(protocol: Protocol, name: str, folder: Path, images: bool) -> Domain:
     if not there:
         raise UserError(
             f"Domain {name!r} of {protocol.name} is not in {folder} (looked for {', '.join(places)}): "
-            f"give the folder with the data (--root)."
+            f"give the folder with the data (`root`)."
         )
     path = (wanted or there)[0]
     if path.suffix == FEATURES:

@@ -97,8 +97,8 @@ def check_kind(domains: Iterable[Domain], asked: dict[str, Any]) -> bool:
             f"({kinds[False].file.path}) features: make features of all (ba3us embed), or of none."
         )
     if asked and True not in kinds:
-        first = next(iter(asked)).replace("_", "-")
-        raise UserError(f"--{first} is for images, but the domains are feature files: leave it out.")
+        first = next(iter(asked))
+        raise UserError(f"`{first}` is for images, but the domains are feature files: leave it out.")
     return True in kinds
 
 
@@ -356,7 +356,7 @@ def _check_classifier(config: MethodOptions, data: Dataset) -> None:
     require(
         not config.keep_classifier or list(data.classes) == sorted(data.classes),
         f"{data.task} keeps the backbone's classifier, but its classes are not in alphabetical order: name "
-        "them so, or add --set keep_classifier=false.",
+        "them so, or add `keep_classifier=False`.",
     )
 
 

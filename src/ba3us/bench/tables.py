@@ -132,7 +132,7 @@ def chosen_format(given: str | None, file: Path | None) -> str:
     if file is None:
         return "terminal"
     if file.suffix not in _SUFFIXES:
-        raise UserError(f"No format goes with {file}: end it in {', '.join(_SUFFIXES)}, or add --format.")
+        raise UserError(f"No format goes with {file}: end it in {', '.join(_SUFFIXES)}, or add a `format`.")
     return _SUFFIXES[file.suffix]
 
 

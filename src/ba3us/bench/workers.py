@@ -190,7 +190,7 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
             f"There is no Ray cluster at {address!r} ({str(error).splitlines()[0][:120]}): start one with "
-            "ray start --head, or give its address (--address)."
+            "ray start --head, or give its address (`address`)."
         ) from error
     try:
         yield

@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ba3us.cli.app import Json, app, keep_memory, show
+from ba3us.cli.app import Json, app, keep_memory, show, with_options
 from ba3us.errors import UserError, require
 from ba3us.progress import moment, say, visible
 
@@ -176,7 +176,7 @@ def _page(out: Path, shown: bool) -> str | None:
     try:
         return str(write_run_page(out, show=shown, quick=True))
     except UserError as error:
-        say(f"The run is in {out}, but its page was not written: {error}", shown)
+        say(f"The run is in {out}, but its page was not written: {with_options(str(error))}", shown)
         return None
 
 

@@ -6,6 +6,7 @@ import ctypes
 import json as jsonlib
 import os
 import platform
+import re
 import signal
 import sys
 from typing import Annotated, Any
@@ -51,7 +52,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except UserError as error:
-        _say(str(error))
+        _say(with_options(str(error)))
     except OSError as error:
         if error.filename is not None:  # a name that is too long, a folder that may not be entered
             _say(f"{error.filename} can't be used ({error.strerror}): check the path.")
@@ -61,6 +62,22 @@ def main() -> None:
             sys.exit(1)
         _say(f"The output can't be written ({error.strerror or error}): make room, or send it elsewhere.")
     sys.exit(2)
+
+
+def with_options(sentence: str) -> str:
+    """Turn parameters that a message names in backticks into options: `n_threads` → --threads.
+
+    Messages of the library name Python parameters, because Python users read them as well.
+    """
+    commands = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
+    names = {p.name: p.opts[0] for command in commands for p in command.params if p.opts[0].startswith("--")}
+    names |= {"method_params": "--set"}
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        return f"{names[name]} {value or ''}".rstrip() if name in names else match.group()
+
+    return re.sub(r"`(\w+)(?:='?([^'`]*)'?)?`", option, sentence)
 
 
 def _say(sentence: str) -> None:

@@ -238,7 +238,7 @@ class FeatureSet:
         if self.labels is None:
             place = "" if Path(path).suffix == ".npy" else "save them in it under 'labels', or "
             raise UserError(
-                f"{path} has no labels: {place}give a file with --labels, or, if the labelled file is the "
+                f"{path} has no labels: {place}give a file with `labels`, or, if the labelled file is the "
                 "other one, name that first."
             )
         names = self.class_names

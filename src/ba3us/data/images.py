@@ -92,8 +92,8 @@ def read_images(
     path = Path(path)
     require(path.exists(), f"There is no folder or list file {path}: check the path.")
     if path.is_dir():
-        require(root is None, f"--root is for list files, but {path} is a folder: leave it out.")
-        require(class_names is None, f"--classes is for list files, but {path} is a folder: leave it out.")
+        require(root is None, f"`root` is for list files, but {path} is a folder: leave it out.")
+        require(class_names is None, f"`classes` is for list files, but {path} is a folder: leave it out.")
         images = _read_folder(path, labelled)
     else:
         images = _read_list(path, path.parent if root is None else Path(root), labelled, class_names)
@@ -226,7 +226,7 @@ def _found(names: list[str], root: Path, path: Path) -> list[str]:
     for name in names:
         require(
             os.path.abspath(root / name).startswith(inside),
-            f"{path} names {name!r}, which lies outside {root}: give a folder that holds all of them (--root).",
+            f"{path} names {name!r}, which lies outside {root}: give a folder that holds all of them (`root`).",
         )
     there = os.path.exists  # unlike pathlib's, False for a name that is too long
     if names and not any(there(root / name) for name in names):
@@ -239,7 +239,7 @@ def _found(names: list[str], root: Path, path: Path) -> list[str]:
             )
         raise UserError(
             f"None of the {len(names)} images of {path} is under {root} (the first is {names[0]!r}): "
-            f"give the folder that the paths start from (--root)."
+            f"give the folder that the paths start from (`root`)."
         )
     return names
 

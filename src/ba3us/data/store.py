@@ -72,7 +72,7 @@ class Store:
             except OSError as error:
                 raise UserError(
                     f"The cache {self.folder} can't be made ({error.strerror}): set BA3US_CACHE to another "
-                    f"folder, or do without it (--cache-gb 0)."
+                    f"folder, or do without it (`cache_gb=0`)."
                 ) from error
         self.rescan()
 

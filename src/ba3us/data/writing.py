@@ -45,15 +45,15 @@ def check_new_folder(path: Path, overwrite: bool, foreign: Callable[[Path], Path
         example = other and other.relative_to(path)
         require(
             other is None,
-            f"The folder {path} holds other files, such as {example}: choose another one with --out.",
+            f"The folder {path} holds other files, such as {example}: choose another one with `out`.",
         )
-        require(overwrite, f"There is a run in {path} already: choose another --out, or add --overwrite.")
+        require(overwrite, f"There is a run in {path} already: choose another `out`, or add `overwrite`.")
     else:
-        require(path.is_dir() or not path.exists(), f"The output {path} is a file: choose another --out.")
+        require(path.is_dir() or not path.exists(), f"The output {path} is a file: choose another `out`.")
     here = Path.cwd()
     require(
         path.resolve() not in (here, *here.parents),
-        f"The output {path} is the folder you are in, or holds it: give a new folder with --out.",
+        f"The output {path} is the folder you are in, or holds it: give a new folder with `out`.",
     )
     _check_parent(path)
 
@@ -111,7 +111,7 @@ def only_writer(path: Path) -> Iterator[None]:
         file = _locked(lock)
     if file is None:
         raise UserError(
-            f"Another process is writing to {path}: wait until it has ended, or choose another --out."
+            f"Another process is writing to {path}: wait until it has ended, or choose another `out`."
         )
     try:
         _tidy(path)
@@ -223,7 +223,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 def _check_parent(path: Path) -> None:
     """The folder is there and can be written to, or can be made."""
-    require(bool(path.absolute().name), f"The output {path} is no name: give a new one with --out.")
+    require(bool(path.absolute().name), f"The output {path} is no name: give a new one with `out`.")
     above = next(folder for folder in Path(os.path.realpath(path)).parents if os.path.lexists(folder))
     require(above.is_dir(), f"The output {path} lies in {above}, which is a file: choose another place.")
     require(

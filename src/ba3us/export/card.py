@@ -80,7 +80,7 @@ def check_new_card(path: Path) -> None:
     if path.exists():
         with path.open(encoding="utf-8", errors="replace") as file:
             ours = file.read(len(_MARK)) == _MARK
-        require(ours, f"The file {path} is no model card: name another place for the card with --card.")
+        require(ours, f"The file {path} is no model card: name another place for the card with `card`.")
 
 
 def written(facts: Facts) -> str:

@@ -332,5 +332,5 @@ def export(
 def _present(presence: list[dict[str, str]], folder: Path) -> list[int]:
     """The numbers of the classes that are not called absent."""
     kept = [number for number, row in enumerate(presence) if row["present"] != "absent"]
-    require(bool(kept), f"The run {folder} calls no class present: leave --present-only out.")
+    require(bool(kept), f"The run {folder} calls no class present: leave `present_only` out.")
     return kept

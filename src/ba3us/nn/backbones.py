@@ -213,7 +213,7 @@ def _build(timm: Any, full_name: str, **options: Any) -> nn.Module:
 def _from_hub(timm: Any, name: str, full_name: str) -> nn.Module:
     require(
         name != RESNET50_V1,
-        f"The weights of {name!r} can't be fetched: give a .safetensors or .pth file (--weights FILE).",
+        f"The weights of {name!r} can't be fetched: give a .safetensors or .pth file (`weights`).",
     )
     try:
         with _offline_unless_reachable():
@@ -221,7 +221,7 @@ def _from_hub(timm: Any, name: str, full_name: str) -> nn.Module:
     except Exception as error:
         raise UserError(
             f"The weights of {full_name!r} can't be fetched from timm's hub ({type(error).__name__}): connect "
-            f"to the network, give a .safetensors or .pth file (--weights FILE), or use the backbone "
+            f"to the network, give a .safetensors or .pth file (`weights`), or use the backbone "
             f"{OFFLINE!r}, which needs neither."
         ) from error
 

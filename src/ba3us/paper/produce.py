@@ -401,7 +401,7 @@ def _points(ready: Ready, database: Database) -> pd.DataFrame:
     failed = ready.rows[ready.rows["outcome"] != "ok"]
     if len(failed):
         first = failed.iloc[0]
-        raise UserError(f"{first.label} on {first.task} failed ({first.reason}): leave it out (--methods).")
+        raise UserError(f"{first.label} on {first.task} failed ({first.reason}): leave it out (`methods`).")
     labels, parts = {data.digest: data.labels for data in ready.study.datasets}, []
     for job in ready.study.jobs:
         points, of = database.points(job.key), {"source": job.pair.source_labels, "target": labels[job.data]}

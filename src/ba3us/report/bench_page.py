@@ -55,12 +55,12 @@ def read_database(path: Path, protocol: str | None = None) -> Stored:
     with Database(path) as database:
         rows, specs = database.table().sort_values("finished", kind="stable"), database.specs()
     names = sorted(rows["protocol"].unique())
-    require(bool(names), f"There is no run in {path}: run ba3us bench with --out {path} first.")
+    require(bool(names), f"There is no run in {path}: run ba3us bench with `out` {path} first.")
     require(
         protocol in names or (protocol is None and len(names) == 1),
         f"{path} has no runs of {protocol!r}: {did_you_mean(protocol, names)}"
         if protocol is not None
-        else f"{path} has runs of several protocols: choose one with --protocol: {', '.join(names)}.",
+        else f"{path} has runs of several protocols: choose one with `protocol`: {', '.join(names)}.",
     )
     name = protocol or names[0]
     rows = rows[rows["protocol"] == name].reset_index(drop=True)

@@ -72,7 +72,7 @@ class Arrays:
         require(
             self.network is not None or len(self.shape) == 1,
             f"A sample has shape {tuple(self.shape)}, no vector: flatten it, or give a network for such arrays "
-            f"(--backbone {' or '.join(SMALL)}).",
+            f"(`backbone`: {' or '.join(SMALL)}).",
         )
 
     def encoder(self, inside: bool = False) -> Encoder:
@@ -281,7 +281,7 @@ def check_auto(spec: Spec) -> None:
     """The automatic choice is one among heads."""
     require(
         spec.method != AUTO or depth(spec) == "head",
-        f"--train is {spec.train!r}, but the automatic choice adapts the head: name a --method as well.",
+        f"`train` is {spec.train!r}, but the automatic choice adapts the head: name a `method` as well.",
     )
 
 
@@ -311,7 +311,7 @@ def read_arrays(spec: Spec) -> tuple[FeatureSet, FeatureSet]:
     """The feature files of a spec; the source with its labels, wherever they lie."""
     source, target = read_array(str(spec.source)), read_array(str(spec.target))
     if spec.labels is not None:
-        require(source.labels is None, f"{spec.source} has labels of its own: leave --labels out.")
+        require(source.labels is None, f"{spec.source} has labels of its own: leave `labels` out.")
         source = dataclasses.replace(source, labels=read_labels(spec.labels))
     return source, target
 

@@ -138,18 +138,20 @@ class Spec:
         }
         for name, lowest in least.items():
             value = getattr(self, name)
-            require(value is None or value >= lowest, f"{name} is {value}: it must be {lowest} or more.")
+            require(value is None or value >= lowest, f"`{name}` is {value}: it must be {lowest} or more.")
         for name, highest in (("seed", 2**62), ("size", 4096)):
             value = getattr(self, name)
-            require(value is None or value <= highest, f"{name} is {value}: it must be {highest} at the most.")
+            require(
+                value is None or value <= highest, f"`{name}` is {value}: it must be {highest} at the most."
+            )
         if self.device is not None:
             check_accelerator(self.device)
         for name, known in (("precision", PRECISIONS), ("on_nan", ON_NAN), ("on_collapse", ON_COLLAPSE)):
             value = getattr(self, name)
-            require(value in known, f"Unknown {name} {value!r}: choose one of {', '.join(known)}.")
+            require(value in known, f"Unknown `{name}` {value!r}: choose one of {', '.join(known)}.")
         require(
             self.task is None or self.protocol is not None,
-            f"The task {self.task!r} is given without a protocol: add --protocol, such as office31.",
+            f"The task {self.task!r} is given without a protocol: add a `protocol`, such as office31.",
         )
 
     # --- what follows from it ----------------------------------------------------------------------------
@@ -179,9 +181,7 @@ class Spec:
         kind, others = ("images", _FOR_FEATURES) if images else ("features", _FOR_IMAGES)
         wrong = [name for name in others if not (getattr(self, name) is None or getattr(self, name) is False)]
         if wrong:
-            raise UserError(
-                f"--{wrong[0].replace('_', '-')} is not for {kind} such as {self.source}: leave it out."
-            )
+            raise UserError(f"`{wrong[0]}` is not for {kind} such as {self.source}: leave it out.")
         return images
 
     # --- YAML --------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Spec:
         try:
             return cls(**content)
         except UserError as error:
-            raise UserError(f"In {path}: {error}") from error
+            raise UserError(f"In {path}: {str(error).replace('`', '')}") from error
 
 
 def is_images(path: str | Path) -> bool:
@@ -251,4 +251,4 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
         or (callable(value) and name == "selection")
     )
     wanted = " or ".join(words[k] for k in kinds if k in words)
-    require(fits, f"{name} is {value!r}: it must be {wanted}.")
+    require(fits, f"`{name}` is {value!r}: it must be {wanted}.")

@@ -88,7 +88,7 @@ def check_free(path: Path, overwrite: bool, resume: bool) -> None:
     if path.is_dir() and is_interrupted(path):
         require(
             overwrite or resume,
-            f"There is an interrupted run in {path}: add --resume to go on, or --overwrite to start anew.",
+            f"There is an interrupted run in {path}: add `resume` to go on, or `overwrite` to start anew.",
         )
         overwrite = True
     check_new_folder(path, overwrite, foreign_entry)

@@ -233,7 +233,7 @@ def layout(accelerator: str | None, devices: int | str | None, nodes: int | None
         require(
             asked == started,
             f"The launcher started {started[0]} processes on each of {started[1]} nodes, {asked[0]} devices "
-            f"on {asked[1]} are asked for: leave --devices and --nodes to the launcher.",
+            f"on {asked[1]} are asked for: leave `devices` and `nodes` to the launcher.",
         )
         wanted, machines = started
     require(
@@ -359,7 +359,7 @@ def launched(
             sys.exit(2)
         raise UserError(
             "Another process of this run has ended too early: see what it said, or whether it was killed for "
-            "want of memory; then go on with --resume."
+            "want of memory; then go on with `resume`."
         ) from error
     finally:
         _launched = None

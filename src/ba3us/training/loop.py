@@ -325,7 +325,7 @@ class Trainer:
             require(
                 (state["identity"], state["rule"]) == (self.execution.identity, self.rule.name),
                 f"The checkpoint {path} is of another run (other data, weights, options, rule, seed or "
-                "threads): give the same, or start anew with --overwrite.",
+                "threads): give the same, or start anew with `overwrite`.",
             )
             self._restore(state)
             self._good = state.get("good", state)

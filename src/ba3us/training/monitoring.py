@@ -116,7 +116,7 @@ class DivergedError(UserError):
     def __str__(self) -> str:
         kept = "" if self.saved is None else f" (the state then is in {self.saved})"
         return (
-            f"{self.happened}{kept}: lower learning_rate, scale the inputs, or try again with --on-nan retry."
+            f"{self.happened}{kept}: lower learning_rate, scale the inputs, or try again with `on_nan='retry'`."
         )
 
 
@@ -335,7 +335,7 @@ class TensorBoard(Callback):
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
-                f"The folder {folder} can't be made ({error.strerror}): choose another with --tensorboard."
+                f"The folder {folder} can't be made ({error.strerror}): choose another with `tensorboard`."
             ) from error
 
     def on_start(self, trainer: Trainer) -> None:
