@@ -197,7 +197,7 @@ def test_what_may_be_overwritten(tmp_path):
     (run / "mark").write_text("")
     check_new_folder(run, True, foreign)
     with pytest.raises(
-        UserError, match=r"There is a run in .*run already: choose another .out., or add --over"
+        UserError, match=r"There is a run in .*run already: choose another .out., or add .over"
     ):
         check_new_folder(run, False, foreign)
     (tmp_path / "mine").mkdir()

@@ -100,7 +100,7 @@ def check_outside(path: Path, inputs: Iterable[str | Path | None]) -> None:
     for given in inputs:
         require(
             given is None or not os.path.exists(given) or not Path(given).resolve().is_relative_to(folder),
-            f"The input {given} lies in the output {path}, which would be replaced: choose another --out.",
+            f"The input {given} lies in the output {path}, which would be replaced: choose another `out`.",
         )
 
 
