@@ -196,9 +196,7 @@ def test_what_may_be_overwritten(tmp_path):
     run.mkdir()
     (run / "mark").write_text("")
     check_new_folder(run, True, foreign)
-    with pytest.raises(
-        UserError, match=r"There is a run in .*run already: choose another .out., or add .over"
-    ):
+    with pytest.raises(UserError, match=r"There is a run in .*run already: choose another .out., or add .over"):
         check_new_folder(run, False, foreign)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
