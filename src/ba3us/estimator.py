@@ -441,6 +441,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
 
 def _seed(random_state: Any) -> int:
     if isinstance(random_state, numbers.Integral):
-        require(random_state >= 0, f"random_state is {random_state}: it must be 0 or more.")
-        return int(random_state)
+        seed = int(random_state)
+        require(seed >= 0, f"random_state is {seed}: it must be 0 or more.")
+        return seed
     return int(check_random_state(random_state).randint(2**31 - 1))
