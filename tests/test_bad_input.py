@@ -256,7 +256,7 @@ COMMANDS = [
     ("s.npz t.npz --out notes.txt/r", "which is a file"),
     ("s.npz t.npz --out .", "holds other files"),
     ("s.npz t.npz --out . --overwrite", "holds other files"),
-    ("s.npz t.npz --out /", "The output / is no name"),
+    ("s.npz t.npz --out /", "The output / has no name"),
     ("s.npz t.npz --out r --seed 99999999999999999999999", "--seed is 99999999999999999999999: it must be"),
     ("s.npz t.npz --out r --overwrite --resume", "--overwrite and --resume are both given"),
     ("s.npz t.npz --out r --tensorboard r", "is the output or holds it"),
@@ -327,7 +327,7 @@ def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
         ("run/model.safetensors", "is no .csv or .parquet"),
         ("run/presence.csv", "is a file of the run itself"),
         ("s.npz", "is no .csv or .parquet"),
-        ("/dev/null", "is no file but a device"),
+        ("/dev/null", "is a device, not a file"),
     ],
 )
 def test_predictions_replace_nothing_else(folder, capsys, monkeypatch, out, sentence):

@@ -13,13 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from ba3us.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # no such locks on this system: two processes may then do the same work twice
-    fcntl = None  # type: ignore[assignment]
 
 KEY_BYTES = 16
 _SHARD_BYTES = 48 << 20  # a shard is what is lost when a process is killed, and what is thrown away at once
@@ -215,14 +211,11 @@ class Store:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One process at a time; hold it while making one shard, so that processes share the work."""
-        if fcntl is None or not self.budget:
-            yield
-            return
-        with ExitStack() as holding:
-            with suppress(OSError):  # some file systems have no locks, and some are only to be read
-                file = holding.enter_context(open(self.folder / "lock", "w"))
-                fcntl.flock(file, fcntl.LOCK_EX)
-                self._tidy()
+        with ExitStack() as held:
+            if self.budget:
+                with suppress(OSError):  # some file systems have no locks, others are read-only
+                    held.enter_context(FileLock(self.folder / "lock"))
+                    self._tidy()
             yield
 
     def _tidy(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import errno
 import glob
 import os
 import shutil
@@ -11,15 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from ba3us.errors import UserError, require
 
-try:
-    import fcntl
-except ImportError:  # no such locks on this system: what killed processes left is then not taken away
-    fcntl = None  # type: ignore[assignment]
-
-_EXCHANGE = 2  # of Linux's renameat2
-_HERE = -100  # paths as they are
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # some network file systems have none
 
 
 class UnwrittenError(UserError):
@@ -30,7 +26,7 @@ def check_new_file(path: Path) -> None:
     """Fail before the work rather than after it if `path` can't be written."""
     require(not path.is_dir(), f"The output {path} is a folder: give a file name.")
     require(
-        path.is_file() or not path.exists(), f"The output {path} is no file but a device: give a file name."
+        path.is_file() or not path.exists(), f"The output {path} is a device, not a file: give a file name."
     )
     _check_parent(path)
 
@@ -60,56 +56,59 @@ def check_new_folder(path: Path, overwrite: bool, foreign: Callable[[Path], Path
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary name to write to; when the block ends well, the file takes its place, else it is removed.
+    """Give a temporary name to write to; the file replaces `path` when the block ends well.
 
-    A link stays: what it leads to is written.
+    If `path` is a link, its target is replaced.
     """
     path = Path(os.path.realpath(path))
-    with _staging_dir(path) as made:
-        yield made
-        os.replace(made, path)
+    with _staging(path) as part:
+        yield part
+        os.replace(part, path)
 
 
 @contextmanager
 def new_files(path: Path) -> Iterator[Path]:
-    """As :func:`new_file`; what else is written beside the temporary name comes along, before the file."""
-    with _staging_dir(path) as made:
-        yield made
-        for file in sorted(made.parent.iterdir(), key=lambda file: file.name == made.name):
+    """As :func:`new_file`; other files beside the temporary name are moved along, before the file itself."""
+    with _staging(path) as part:
+        yield part
+        for file in sorted(part.parent.iterdir(), key=lambda file: file.name == part.name):
             os.replace(file, path.with_name(file.name))
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder to fill; when the block ends well, it takes its place, else it is removed.
+    """Give a temporary folder to fill; it replaces `path` when the block ends well.
 
-    A link stays: the folder that it leads to is written.
+    If `path` is a link, its target is replaced.
     """
     path = Path(os.path.realpath(path))
-    with _staging_dir(path) as made:
-        made.mkdir()
-        yield made
+    with _staging(path) as part:
+        part.mkdir()
+        yield part
+        old = part.with_name(_OLD)
         if path.is_dir():
-            _swap(made, path)
-        else:
-            os.rename(made, path)
+            os.rename(path, old)  # from here on, _tidy can restore it
+        try:
+            os.rename(part, path)
+        except BaseException:
+            if old.is_dir():
+                os.rename(old, path)
+            raise
 
 
 @contextmanager
 def only_writer(path: Path) -> Iterator[None]:
-    """Be the one process that works on `path` while this lasts; a sentence if another one does.
+    """Refuse to work on `path` while another process does; remove what killed processes left.
 
-    What a killed process left beside it is taken away first. Where the file system has no locks, nobody is
-    kept out.
+    Where the file system has no locks, nobody is refused.
     """
     _check_parent(path)
     path = Path(os.path.realpath(path))
-    lock = path.with_name(f".{path.name}.lock")
+    created = [folder for folder in path.parents if not folder.exists()]
     with _failure_named(path):
-        made = [folder for folder in path.parents if not folder.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = _locked(lock)
-    if file is None:
+        lock = _lock(path.with_name(f".{path.name}.lock"))
+    if lock is None:
         raise UserError(
             f"Another process is writing to {path}: wait until it has ended, or choose another `out`."
         )
@@ -117,113 +116,69 @@ def only_writer(path: Path) -> Iterator[None]:
         _tidy(path)
         yield
     finally:
-        with suppress(OSError):
-            lock.unlink(missing_ok=True)  # while it is held, so that nobody else's is removed
-        os.close(file)
+        _unlock(lock)
         with suppress(OSError):  # nothing was written
-            for folder in made:
+            for folder in created:
                 folder.rmdir()
 
 
-# --- how ----------------------------------------------------------------------------------------------------
+_OLD = "old"  # the name of a replaced folder in the staging folder
 
 
 @contextmanager
-def _staging_dir(path: Path) -> Iterator[Path]:
-    """A name in a folder of its own beside `path`, which is locked while it is in use, and then removed."""
+def _staging(path: Path) -> Iterator[Path]:
+    """Give the name of `path` in a folder beside it, which is removed in the end.
+
+    A lock file says that its process lives, so that others do not remove the folder.
+    """
     path = path.absolute()
-    shop, file = _shop(path), None
-    try:
-        with _failure_named(path):
-            _tidy(path)
-            while file is None:  # somebody may take it for one that was left, until it is locked
-                shop = _shop(path)
-                shop.mkdir(parents=True)
-                file = _hold(shop)
-            yield shop / path.name
-    finally:
-        shutil.rmtree(shop, ignore_errors=True)
-        if file is not None:
-            os.close(file)
-
-
-def _shop(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
+    folder = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
+    with _failure_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _tidy(path)
+        lock = _lock(folder.with_suffix(".lock"), timeout=-1)
+        try:
+            folder.mkdir()
+            yield folder / path.name
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            _unlock(lock)
 
 
 def _tidy(path: Path) -> None:
-    """Remove what killed processes left beside `path`; a folder that one had put aside comes back."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part") if fcntl else ():
-        file = _hold(left) if left.is_dir() else None
-        if file is not None:
-            if (left / "old").is_dir() and not os.path.lexists(path):
-                os.rename(left / "old", path)
+    """Remove what killed processes left beside `path`; restore the folder that one was replacing."""
+    for file in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 12}.lock"):
+        lock, left = _lock(file), file.with_suffix(".part")
+        if lock is not None:
+            if (left / _OLD).is_dir() and not os.path.lexists(path):
+                os.rename(left / _OLD, path)
             shutil.rmtree(left, ignore_errors=True)
-            os.close(file)
+            _unlock(lock)
 
 
-def _hold(folder: Path) -> int | None:
-    """A locked descriptor of a folder; None if another process has it, or it is gone."""
+def _lock(path: Path, timeout: float = 0) -> FileLock | None:
+    """Create and lock a file; None if another process holds it."""
+    lock = FileLock(path, timeout=timeout)
     try:
-        file = os.open(folder, os.O_RDONLY)
-    except OSError:
+        lock.acquire()
+    except Timeout:
         return None
-    if _lock(file) and folder.exists():
-        return file
-    os.close(file)
-    return None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return lock
 
 
-def _locked(path: Path) -> int | None:
-    """A locked descriptor of a file that is made for it; None if another process has it."""
-    while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        if not _lock(file):
-            os.close(file)
-            return None
+def _unlock(lock: FileLock | None) -> None:
+    if lock is not None:
         with suppress(OSError):
-            if os.path.samestat(os.fstat(file), os.stat(path)):
-                return file
-        os.close(file)  # its holder has removed it meanwhile
-
-
-def _lock(file: int) -> bool:
-    """Whether nobody else has the lock; some file systems have none."""
-    try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _swap(new: Path, path: Path) -> None:
-    """Let a new folder take the place of an old one: at once where the system can, else by way of a name."""
-    if _exchanged(new, path):
-        return
-    old = new.with_name("old")
-    os.rename(path, old)
-    try:
-        os.rename(new, path)
-    except BaseException:
-        os.rename(old, path)
-        raise
-
-
-def _exchanged(one: Path, other: Path) -> bool:
-    """Whether two folders have changed places in one go, which Linux can on most file systems."""
-    try:
-        rename = ctypes.CDLL(None).renameat2
-    except (OSError, AttributeError, TypeError):
-        return False
-    return rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0
+            os.unlink(lock.lock_file)  # while it is held, so that nobody else's is removed
+        lock.release()
 
 
 def _check_parent(path: Path) -> None:
     """The folder is there and can be written to, or can be made."""
-    require(bool(path.absolute().name), f"The output {path} is no name: give a new one with `out`.")
+    require(bool(path.absolute().name), f"The output {path} has no name: give a new one with `out`.")
     above = next(folder for folder in Path(os.path.realpath(path)).parents if os.path.lexists(folder))
     require(above.is_dir(), f"The output {path} lies in {above}, which is a file: choose another place.")
     require(
@@ -236,7 +191,7 @@ def _failure_named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kept = "what was there stays as it was" if os.path.lexists(path) else "nothing was written"
+        left = "what was there stays as it was" if os.path.lexists(path) else "nothing was written"
         raise UnwrittenError(
-            f"{path} can't be written ({error.strerror or error}), {kept}: make room, or choose another place."
+            f"{path} can't be written ({error.strerror or error}), {left}: make room, or choose another place."
         ) from error
