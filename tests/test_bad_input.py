@@ -106,7 +106,7 @@ def test_parameters(parameters, sentence):
 
 def test_a_diverging_run_says_what_to_do():
     with pytest.raises(
-        UserError, match=r"The .* became nan at update .* lower learning_rate, scale the inputs"
+        UserError, match=r"The .* became nan at step .* lower learning_rate, standardise the inputs"
     ):
         PartialAdapter("ba3us", standardize=False, **FAST).fit(1e18 * X, Y, XT)
 

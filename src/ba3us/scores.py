@@ -36,11 +36,12 @@ def mean_probabilities(logits: Tensor) -> Tensor:
     return p / p.sum()
 
 
-def effective_classes(weights: Tensor) -> float:
-    """How many classes a weight vector spreads over: exp of its entropy (1 … C); 0 if all weights are 0."""
+def effective_classes(weights: Tensor | np.ndarray) -> float:
+    """How many classes weights or counts [C] spread over: exp of their entropy (1 … C); 0 if all are 0."""
+    weights = torch.as_tensor(weights).double()
     if not weights.any():
         return 0.0
-    p = weights.double() / weights.double().sum()
+    p = weights / weights.sum()
     return float(torch.exp(-torch.special.xlogy(p, p).sum()))
 
 

@@ -7,7 +7,7 @@ import torch
 
 from ba3us.errors import UserError
 from ba3us.training import Callback, Execution, checkpoints
-from ba3us.training.monitoring import MOST_TRIES, DivergedError
+from ba3us.training.monitoring import MAX_RETRIES, DivergedError
 from toys import assert_same_run, blobs, trainer
 
 SOURCE, TARGET, _ = blobs()
@@ -19,7 +19,7 @@ def spoilt(made, at: int, term: str, rate: float = 0.0):
 
     def wrong(outputs, step):
         terms = losses(outputs, step)
-        if step.number >= at and made.rate > rate:
+        if step.number >= at and made.lr_factor > rate:
             terms[term] = terms[term] * float("nan")
         return terms
 
@@ -35,7 +35,7 @@ def test_the_update_and_the_term_are_named_though_rows_are_rare():
     with pytest.raises(DivergedError) as found:
         spoilt(trainer(run=execution()), at=3, term="alignment").fit(SOURCE, TARGET)
     said = str(found.value)
-    assert said.startswith("The term 'alignment' of the loss became nan at update 3 of phase 'adapt'")
+    assert said.startswith("The term 'alignment' of the loss became nan at step 3 of phase 'adapt'")
     assert "lower learning_rate" in said and "`on_nan='retry'`" in said and "state" not in said
 
 
@@ -52,17 +52,17 @@ def test_the_state_is_saved_for_a_look_and_the_good_one_stays(tmp_path):
 def test_another_try_goes_back_and_is_slower():
     made = spoilt(trainer(run=execution(on_nan="retry")), at=5, term="alignment", rate=0.3)
     result = made.fit(SOURCE, TARGET)
-    assert made.rate == 0.25 and len(made.tries) == 2
-    assert "update 5 of phase 'adapt': went on from update 4" in made.tries[0]
-    assert made.tries[1].endswith("at 0.25 times the learning rate.")
+    assert made.lr_factor == 0.25 and len(made.retries) == 2
+    assert "step 5 of phase 'adapt': went on from step 4" in made.retries[0]
+    assert made.retries[1].endswith("at 0.25 times the learning rate.")
     assert list(result.history["step"]) == [0, 5]  # nothing of the tries that were given up
 
 
 def test_where_nothing_helps_it_ends():
     made = spoilt(trainer(run=execution(on_nan="retry")), at=0, term="alignment")
-    with pytest.raises(DivergedError, match="at update 0"):
+    with pytest.raises(DivergedError, match="at step 0"):
         made.fit(SOURCE, TARGET)
-    assert len(made.tries) == MOST_TRIES
+    assert len(made.retries) == MAX_RETRIES
 
 
 class Stop(Callback):
@@ -90,7 +90,7 @@ def test_tries_that_are_interrupted_come_to_the_same_end(tmp_path, after):
         made((Stop(after),), checkpoint=path).fit(SOURCE, TARGET)
     again = made(checkpoint=path)
     assert_same_run((again.resume(path) if path.exists() else again).fit(SOURCE, TARGET), whole)
-    assert again.rate == 0.25
+    assert again.lr_factor == 0.25
 
 
 def test_a_run_that_stopped_goes_on_with_tries(tmp_path):

@@ -287,7 +287,7 @@ def test_shapes_and_classes_must_agree():
 @pytest.mark.parametrize("option", [{"learning_rate": 1e30}, {"learning_rate": 1e30, "warmup_steps": 3}])
 def test_a_run_that_diverges_says_where_and_what_to_do(option):
     source, target, _ = blobs()
-    with pytest.raises(UserError, match=r"became (nan|-?inf) at update \d+ of phase '.*': lower learning_rate"):
+    with pytest.raises(UserError, match=r"became (nan|-?inf) at step \d+ of phase '.*': lower learning_rate"):
         trainer(**option).fit(source, target)
 
 

@@ -25,7 +25,7 @@ def rows(count: int = 10, **figures):
 )
 def test_weights_on_one_class_or_none(figures, words):
     found = vanished_weights({}, rows(**figures))
-    assert found.said.startswith(f"From update 0 on the class weights stood on {words}")
+    assert found.message.startswith(f"From step 0 on the class weights stood on {words}")
 
 
 def test_weights_that_are_well_or_not_there():
@@ -38,7 +38,7 @@ def test_weights_that_are_well_or_not_there():
 def test_a_saturated_discriminator_is_one_far_below_guessing():
     first = {"alignment": 0.69, "lambda": 0.0}
     found = saturated_discriminator(first, rows(alignment=0.001))
-    assert found.short == "discriminator saturated" and "told source and target apart" in found.said
+    assert found.summary == "discriminator saturated" and "told source and target apart" in found.message
     assert saturated_discriminator(first, rows(alignment=0.1)) is None
     assert (
         saturated_discriminator({"alignment": 0.69}, rows(alignment=0.001)) is None
@@ -52,26 +52,26 @@ def test_a_training_is_told_so(factor, noticed):
     losses = made.method.losses
 
     def sure(outputs, step):
-        """From update 5 on the discriminator is always right."""
+        """From step 5 on the discriminator is always right."""
         terms = losses(outputs, step)
         return terms | ({"alignment": factor * terms["alignment"]} if step.number >= 5 else {})
 
     made.method.losses = sure
     made.fit(*blobs()[:2])
-    assert list(made.noticed) == noticed
-    assert all(said.startswith("From update 5 on") for said in made.noticed.values())
+    assert list(made.warnings) == noticed
+    assert all(said.startswith("From step 5 on") for said in made.warnings.values())
 
 
 def test_what_was_noticed_does_not_depend_on_where_a_run_goes_on():
     made = trainer(callbacks=(TrainingMonitor(),))
-    made.rows = [{"phase": "adaptation", "step": i, "effective_classes": 1.0} for i in range(12)]
+    made.history = [{"phase": "adaptation", "step": i, "effective_classes": 1.0} for i in range(12)]
     made.callbacks[0].on_start(made)
     assert (
-        list(made.noticed) == ["class weights vanish"] and "update 0 on" in made.noticed["class weights vanish"]
+        list(made.warnings) == ["class weights vanish"] and "step 0 on" in made.warnings["class weights vanish"]
     )
-    made.rows = made.rows[:5]  # given up
+    made.history = made.history[:5]  # given up
     made.callbacks[0].on_end(made)
-    assert made.noticed == {}
+    assert made.warnings == {}
 
 
 def test_source_without_adversary_is_never_noticed():
@@ -79,4 +79,4 @@ def test_source_without_adversary_is_never_noticed():
     x = np.eye(6, dtype=np.float32)[y]
     made = trainer("source-only", callbacks=(TrainingMonitor(),))
     made.fit(Source(x, y), Target(x))
-    assert not made.noticed.keys() & {"class weights vanish", "discriminator saturated"}
+    assert not made.warnings.keys() & {"class weights vanish", "discriminator saturated"}

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from ba3us.scores import effective_classes
+
 # --- presence ---------------------------------------------------------------------------------------------
 # Which source classes the target holds, judged from its predictions alone.
 
@@ -58,7 +60,7 @@ def presence(
     most = max(SMALLEST, 1.5 / len(predictions))
     least = min(most, max(SMALLEST, _TOO_MUCH))
     if uncertainty:
-        even = 1 / effective(shares[0])
+        even = 1 / effective_classes(shares[0])
         least, most = max(least, 0.2 * even), max(most, 0.3 * even)
     there = (np.min(shares, axis=0) - uncertainty / 2 > most) & (uncertainty <= MOST_UNCERTAINTY)
     calls = np.where(there, PRESENT, UNCERTAIN)
@@ -75,12 +77,6 @@ def presence_uncertainty(kappa: float, trusted: float, changed: float) -> float:
     if kappa < trusted:
         return 0.75 * (1 - max(kappa, 0.0))
     return changed if changed > MOVED else 0.0
-
-
-def effective(shares: np.ndarray) -> float:
-    """How many classes shares spread over."""
-    some = shares[shares > 0]
-    return float(np.exp(-(some * np.log(some)).sum()))
 
 
 def _wilson(shares: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

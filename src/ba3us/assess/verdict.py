@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ba3us.assess.presence import effective
-from ba3us.scores import Neighbours
+from ba3us.scores import Neighbours, effective_classes
 
 HELPED, NO_EVIDENCE, HARMED = "likely helped", "no evidence", "likely harmed"
 ADAPTED, SOURCE_ONLY = "adapted", "source-only"
@@ -37,7 +36,7 @@ class Agreement:
     @classmethod
     def of(cls, predictions: np.ndarray, near: Neighbours) -> Agreement:
         """Of the predictions for the rows of `near`."""
-        return cls(near.kappa(predictions), effective(np.bincount(predictions) / len(predictions)))
+        return cls(near.kappa(predictions), effective_classes(np.bincount(predictions)))
 
     @property
     def evidence(self) -> float:

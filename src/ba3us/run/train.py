@@ -126,7 +126,7 @@ def train_one(
         best_index=result.best_index,
         presence=presence_table(best, opened.classes),
         about=about,
-        notes=[*opened.notes, *trainer.tries, *trainer.noticed.values()],
+        notes=[*opened.notes, *trainer.retries, *trainer.warnings.values()],
         skipped=opened.skipped,
     )
     return run, target

@@ -22,7 +22,7 @@ from ba3us.errors import UserError, require
 # Saving and reading the state of a run, so that it can go on bit for bit.
 
 
-_FORMAT = "ba3us run 4"
+_FORMAT = "ba3us run 5"
 
 
 def save(path: Path, state: dict[str, Any]) -> None:

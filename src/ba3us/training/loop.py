@@ -1,4 +1,7 @@
-"""The one training loop. It serves every method and never holds a target label."""
+"""The one training loop. It serves every method and never holds a target label.
+
+Read :class:`Trainer` from top to bottom: ``fit`` → phases → ``training_step`` → ``evaluate`` → checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -28,25 +31,20 @@ from ba3us.methods.base import WARMUP, Batch, DomainOutputs, Inputs, Method, Pha
 from ba3us.nn import Network
 from ba3us.nn.norms import Scale
 from ba3us.training import checkpoints, distributed
-from ba3us.training import evaluation as rules
 from ba3us.training.checkpoints import GracefulShutdown, seeded
 from ba3us.training.distributed import ProcessGroup
-from ba3us.training.evaluation import Evaluation, Result, predict_domain
+from ba3us.training.evaluation import Evaluation, Result, find_rule, label_free_scores, predict_domain
 from ba3us.training.monitoring import (
-    MOST_TRIES,
+    MAX_RETRIES,
     ON_COLLAPSE,
     ON_NAN,
-    SMALLER,
+    RETRY_LR_FACTOR,
     Callback,
     DivergedError,
-    Terms,
-    another_try,
+    LossRecord,
     collapsed,
-    require_numbers,
+    require_finite,
 )
-
-# --- execution --------------------------------------------------------------------------------------------
-# How a run is carried out.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +55,14 @@ class Execution:
     ----------
     seed : int
         Decides initial weights, batches and dropout.
-    threads : int, optional
+    n_threads : int, optional
         CPU threads; part of the configuration because sums depend on it in the last bit. Default: torch's.
     evaluate_every : int, optional
-        Predict the target this often, besides at every refresh.
+        Predict the target every so many steps, besides at every refresh.
     log_every : int
-        Updates between two rows of the history.
+        Steps between two rows of the history.
     predict_batch : int
-        Rows per batch when the whole target is predicted.
+        Samples per batch when the whole target is predicted.
     accelerator : str, optional
         "cpu", "cuda" or "auto".
     devices : int or "auto", optional
@@ -75,14 +73,14 @@ class Execution:
     precision : str
         Passed to Lightning Fabric.
     checkpoint : Path, optional
-        Where to save the state of the run at every evaluation (and every `checkpoint_every` updates).
+        Where to save the state of the run at every evaluation (and every `checkpoint_every` steps).
     identity : str
         A digest of all that the result depends on; a checkpoint of another one is not resumed.
     on_nan : str
-        When a loss is no longer a number: ``stop``, or ``retry`` from the last evaluation (or the start) at
-        half the learning rate, at most five times.
+        When a loss is NaN or infinite: ``stop``, or ``retry`` from the last evaluation (or the start) at half
+        the learning rate, at most five times.
     on_collapse : str
-        When predictions have fallen onto few classes: ``continue``, or ``stop``, with what was selected so far.
+        When predictions fall onto few classes: ``continue``, or ``stop`` with the best evaluation so far.
     """
 
     seed: int = 0
@@ -112,8 +110,384 @@ class Execution:
             require(value is None or value >= 1, f"{name} is {value}: it must be at least 1.")
 
 
-# --- parameters -------------------------------------------------------------------------------------------
-# Which parameters a phase trains, and with what.
+class TrainingStep(nn.Module):
+    """Network and method as one module whose forward is a whole step: batches in, loss and terms out.
+
+    As one module, devices can wrap it. In a process group each process gets its part of the batches and returns
+    the loss of the joint batch.
+    """
+
+    def __init__(self, network: Network, method: Method) -> None:
+        super().__init__()
+        self.network, self.method = network, method
+        self.process_group = ProcessGroup()
+
+    def forward(self, inputs: Inputs, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss to minimise, and its named terms, detached."""
+        with self.process_group.apart(step):
+            outputs = self.method.outputs(self.network, inputs)
+        outputs = self.process_group.joined(outputs)
+        warmup = step.phase == WARMUP
+        terms = self.method.warmup_losses(outputs) if warmup else self.method.losses(outputs, step)
+        loss = functools.reduce(operator.add, terms.values())
+        return loss, {name: term.detach() for name, term in terms.items()}
+
+
+class Trainer:
+    """Trains a method on a source and a target.
+
+    Parameters
+    ----------
+    network, method : Network, Method
+        What to train; both are changed in place.
+    execution : Execution
+        How to run.
+    recipe : Recipe, optional
+        In place of ``method.recipe()``.
+    streams : optional
+        In place of seeded streams: an object with ``draw(source, target, borrowed) -> BatchIndices``,
+        ``positions()`` and ``seek(positions)``.
+    callbacks : sequence of Callback
+        Called as training goes on; where several processes share a run, only those of the first.
+    rule : str or function
+        Which evaluation's weights are selected: a name of :data:`ba3us.training.evaluation.RULES`, or a
+        function from the target's :class:`~ba3us.methods.base.DomainOutputs` to a number, larger for better.
+
+    Attributes
+    ----------
+    history : list of dict
+        Losses and ramps of logged steps.
+    evaluations : list of Evaluation
+        Of the whole target; ``best_index`` is the selected one (-1: none yet).
+    lr_factor : float
+        On every learning rate: 1, or less after a retry. ``retries`` has a sentence about each.
+    warnings : dict
+        From callbacks: a few words for the progress bar, a sentence for the run's notes.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        method: Method,
+        execution: Execution | None = None,
+        *,
+        recipe: Recipe | None = None,
+        streams: Any = None,
+        callbacks: Sequence[Callback] = (),
+        rule: str | Callable[[DomainOutputs], Any] = "entropy",
+    ) -> None:
+        self.execution = execution or Execution()
+        self.recipe = recipe or method.recipe()
+        self.module = TrainingStep(network, method)
+        self.streams = streams
+        self.callbacks = callbacks
+        self.rule = find_rule(rule)
+        self.history: list[dict[str, Any]] = []
+        self.evaluations: list[Evaluation] = []
+        self.best_score, self.best_index = -math.inf, -1
+        self.best_state: dict[str, Tensor] | None = None
+        self.lr_factor, self.retries = 1.0, list[str]()
+        self.warnings: dict[str, str] = {}
+        self._trainable = trainable(self.module)
+        self._losses = LossRecord()
+        self._shutdown = GracefulShutdown(wait=False)
+        self._position = self._start = (0, 0)  # phase and step: now, and where to go on from
+        self._resumed: dict[str, Any] | None = None  # the state to go on from
+        self._good: dict[str, Any] | None = None  # the last state that a retry may go back to
+
+    @property
+    def method(self) -> Method:
+        """The method being trained."""
+        return self.module.method
+
+    @property
+    def process_group(self) -> ProcessGroup:
+        """The processes that share the run."""
+        return self.module.process_group
+
+    def fit(self, source: Source, target: Target) -> Result:
+        """Run all phases of the recipe; returns the result with the selected weights loaded."""
+        self._fabric, self.module.process_group = distributed.start(self.execution)
+        self._check(source, target)
+        self._source, self._target = source, target
+        standardize = isinstance(self.module.network.backbone, Scale)
+        self.rule = self.rule.prepared(source, target, standardize)
+        with ExitStack() as stack:
+            stack.enter_context(seeded(self.execution.seed, self.execution.n_threads))
+            if self.streams is None:
+                labels = source.labels.numpy() if self.recipe.balanced_source else None
+                self.streams = Streams(len(source), len(target), self.execution.seed, labels)
+            for callback in reversed(self._active_callbacks()):  # each gets its on_end, whatever happens
+                stack.callback(callback.on_end, self)
+            self._notify("on_start")
+            # several processes would not get a signal at the same step
+            alone = self.execution.checkpoint is not None and self.process_group.size == 1
+            self._shutdown = stack.enter_context(GracefulShutdown(wait=alone))
+            while not self._phases_succeed():
+                pass
+        return self._result()
+
+    # --- phases -----------------------------------------------------------------------------------------------
+
+    def _phases_succeed(self) -> bool:
+        """Run the phases that are left; False if numbers diverged and the last good state is back."""
+        try:
+            for number, phase in enumerate(self.recipe.phases):
+                if number >= self._start[0] and not self._stops_early():
+                    self._run_phase(number, phase)
+        except DivergedError as error:
+            self._retry_or_raise(error)
+            return False
+        return True
+
+    def _run_phase(self, number: int, phase: Phase) -> None:
+        first = self._start[1] if number == self._start[0] else 0
+        evaluated = self._resumed is not None  # a checkpoint was written after the evaluation of its step
+        self._prepare_phase(number, phase, first)
+        for index in range(first, phase.steps + 1):
+            step, self._position = Step(index, phase.span, phase.name), (number, index)
+            checkpoint_due = not evaluated and self._evaluate_if_due(phase, step)
+            if checkpoint_due or (self._good is None and self.execution.on_nan == "retry"):
+                self._remember_good_state()
+            if checkpoint_due or self._shutdown.asked:
+                self._save(self.execution.checkpoint)
+            if self._shutdown.asked:
+                self._shutdown.now()
+            evaluated = False
+            if index == phase.steps or self._stops_early():
+                break
+            self.training_step(phase, step)
+            self._notify("on_step", step)
+
+    def _prepare_phase(self, number: int, phase: Phase, first: int) -> None:
+        """Choose the parameters to train, and make their optimiser and the batches; restore a resumed state."""
+        if first == 0 and self._resumed is None:
+            self.method.begin_phase(self.module.network, phase)
+        set_trained(self.module, phase, self._trainable)
+        require(
+            self.recipe.batch_size > 1 or not self.module.network.couples_samples,
+            "The batch_size is 1, but the network has batch norm, which needs rows to compare: "
+            "make it at least 2.",
+        )
+        self._work = distributed.set_up(
+            self._fabric, self.module, lambda: optimizer(self.module, self.recipe, phase)
+        )
+        dtype = next(self.module.parameters()).dtype
+        self._feed = Feed(self._fabric, self.process_group, self._source, self._target, number, dtype)
+        self._losses = LossRecord()
+        if self._resumed is not None:
+            self._work.optimizer.load_state_dict(self._resumed["optimizer"])
+            self._work.precision.load_state_dict(self._resumed["precision"])
+            self.streams.seek(self._resumed["streams"])
+            checkpoints.set_random_state(self._resumed["random"])
+            self._resumed = None
+
+    def _stops_early(self) -> bool:
+        return self.execution.on_collapse == "stop" and collapsed(self.evaluations) is not None
+
+    # --- one step ---------------------------------------------------------------------------------------------
+
+    def training_step(self, phase: Phase, step: Step) -> None:
+        """Draw batches, run the forward pass and the losses, backward, and step the optimiser."""
+        optimizer = self._work.optimizer
+        lr = self.lr_factor * self.recipe.learning_rate * (phase.decay or self.recipe.decay)(step.number)
+        for group in optimizer.param_groups:
+            group["lr"] = lr * group["lr_scale"]
+            for parameter in group["params"]:
+                parameter.grad = None
+        rows = self._draw(phase, step)
+        inputs = self._feed.inputs(rows, step.number)
+        if step.number + 1 < phase.steps:
+            next_step = step._replace(number=step.number + 1)
+            self._feed.announce(self.streams, lambda: self._draw(phase, next_step))
+        loss, terms = self._work.module(inputs, step)
+        self._work.backward(loss)
+        self._notify("on_gradients", step)
+        self._work.step()
+        self._losses.add(step, loss, terms)
+        if step.number % self.execution.log_every == 0:
+            self._log(step, lr, len(rows.borrowed), terms)
+
+    def _draw(self, phase: Phase, step: Step) -> BatchIndices:
+        batch = self.recipe.batch_size
+        borrowed = self.method.borrow(step) if phase.adapts else 0
+        return self.streams.draw(batch if phase.source else 0, batch if phase.target else 0, borrowed)
+
+    def _log(self, step: Step, lr: float, borrowed: int, terms: dict[str, Tensor]) -> None:
+        row = {"phase": step.phase, "step": step.number, "lr": lr, "borrowed": borrowed}
+        row["loss"] = self._losses.check()
+        row |= {name: float(value) for name, value in terms.items()}
+        if step.phase != WARMUP:
+            row |= self.method.log_scalars(step)
+        self.history.append(row)
+        self._notify("on_log", row)
+
+    # --- evaluation -------------------------------------------------------------------------------------------
+
+    def _evaluate_if_due(self, phase: Phase, step: Step) -> bool:
+        """Refresh the method and evaluate, each if due before `step`; returns whether a checkpoint is due."""
+        last = step.number == phase.steps
+        refresh = phase.adapts and self.recipe.refresh.due(step.number, min(phase.steps, phase.span))
+        requested = phase.adapts and _is_multiple(step.number, self.execution.evaluate_every)
+        missing = last and all(e.phase != phase.name for e in self.evaluations)
+        if not (refresh or requested or missing):
+            return _is_multiple(step.number, self.execution.checkpoint_every)
+        self._losses.check()
+        self.process_group.average_statistics(self.module)
+        outputs = self.refresh(step) if refresh else self._predict(self._target)
+        self.evaluate(step, outputs, candidate=phase.adapts and (step.number > 0 or last))
+        return True
+
+    def refresh(self, step: Step) -> DomainOutputs:
+        """Give the method the domain outputs its recipe asks for; returns those for the whole target."""
+        wanted = self.recipe.refresh
+        if wanted.source:
+            outputs = self._predict(self._source)
+            labels = self._source.labels.to(outputs.rows.device)
+            self.method.refresh_source(dataclasses.replace(outputs, labels=labels))
+        outputs = self._predict(self._target, wanted.views)
+        require_finite(float(outputs.logits.sum()), "The sum of the target's logits", step)
+        self.method.refresh(outputs)
+        self.process_group.same_buffers(self.method)
+        return self._predict(self._target) if wanted.again else outputs
+
+    def evaluate(self, step: Step, outputs: DomainOutputs, candidate: bool) -> Evaluation:
+        """Score the outputs for the whole target, and keep the weights if this candidate is the best so far."""
+        entropy = scores.mean_entropy(outputs.logits)
+        require_finite(entropy, "The target's mean entropy", step)
+        evaluation = Evaluation(
+            phase=step.phase,
+            step=step.number,
+            candidate=candidate,
+            score=self.rule(outputs),
+            scores={"entropy": entropy} | label_free_scores(outputs.logits),
+            predictions=outputs.logits.argmax(dim=1).cpu().numpy(),
+            mean_probabilities=scores.mean_probabilities(outputs.logits).cpu().numpy(),
+        )
+        self.evaluations.append(evaluation)
+        if candidate and self.rule.prefers(evaluation.score, self.best_score):
+            self.best_score, self.best_index = evaluation.score, len(self.evaluations) - 1
+            self.best_state = self._copy_weights()
+        self._notify("on_evaluation", evaluation)
+        return evaluation
+
+    def _predict(self, domain: Target, views: bool = False) -> DomainOutputs:
+        features = self.recipe.refresh.features or self.rule.reads == "features"
+        return predict_domain(
+            self.module, domain, self.execution.predict_batch, views, self.process_group, features
+        )
+
+    # --- state: checkpoints, resuming, retrying ---------------------------------------------------------------
+
+    def resume(self, path: Path | str) -> Trainer:
+        """Go on from a checkpoint; the run then equals one that was never interrupted."""
+        state = checkpoints.load(Path(path))
+        try:
+            require(
+                (state["identity"], state["rule"]) == (self.execution.identity, self.rule.name),
+                f"The checkpoint {path} is of another run (other data, weights, options, rule, seed or "
+                "threads): give the same, or start anew with `overwrite`.",
+            )
+            self._restore(state)
+            self._good = state.get("good", state)
+        except (RuntimeError, KeyError) as error:
+            raise UserError(
+                f"The checkpoint {path} belongs to another method, network or number of classes."
+            ) from error
+        return self
+
+    def _state(self) -> dict[str, Any]:
+        """All that it takes to go on from here."""
+        return {
+            "position": list(self._position),
+            "module": self._copy_weights(),
+            "optimizer": self._work.optimizer.state_dict(),
+            "precision": self._work.precision.state_dict(),
+            "streams": self.streams.positions(),
+            "random": checkpoints.random_state(),
+            "history": list(self.history),
+            "evaluations": [e.to_dict() for e in self.evaluations],
+            "rule": self.rule.name,
+            "identity": self.execution.identity,
+            "best_score": self.best_score,
+            "best_index": self.best_index,
+            "best_state": self.best_state,
+            "lr_factor": self.lr_factor,
+            "retries": self.retries,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state["module"])
+        for name in ("best_score", "best_index", "best_state", "lr_factor"):
+            setattr(self, name, state[name])
+        self.history, self.retries = list(state["history"]), list(state["retries"])
+        self.evaluations = [Evaluation.from_dict(e) for e in state["evaluations"]]
+        self._start, self._resumed = tuple(state["position"]), copy.deepcopy(state)  # an optimiser changes it
+
+    def _save(self, path: Path | None) -> None:
+        if path is None:
+            return
+        self.process_group.average_statistics(self.module)
+        if self.process_group.first:
+            is_good = self._good is None or self._good["position"] == list(self._position)
+            checkpoints.save(path, self._state() | ({} if is_good else {"good": self._good}))
+
+    def _remember_good_state(self) -> None:
+        if self.execution.on_nan == "retry":
+            self._good = copy.deepcopy(self._state())
+
+    def _retry_or_raise(self, error: DivergedError) -> None:
+        """Return to the last good state with a smaller learning rate; else save the state and raise."""
+        lr_factor, retries = RETRY_LR_FACTOR * self.lr_factor, self.retries
+        if self.execution.on_nan != "retry" or self._good is None or len(retries) == MAX_RETRIES:
+            if self.execution.checkpoint is not None:
+                error.state_file = checkpoints.beside(self.execution.checkpoint, "diverged")
+                self._save(error.state_file)
+            raise error
+        self._restore(self._good)
+        start = f"step {self._start[1]} of phase {self.recipe.phases[self._start[0]].name!r}"
+        sentence = f"{error.event}: went on from {start} at {lr_factor:g} times the learning rate."
+        self.lr_factor, self.retries = lr_factor, [*retries, sentence]
+
+    def _copy_weights(self) -> dict[str, Tensor]:
+        return {k: v.detach().cpu().clone() for k, v in self.module.state_dict().items()}
+
+    # --- beginning and end ------------------------------------------------------------------------------------
+
+    def _check(self, source: Source, target: Target) -> None:
+        check_alike(source, target)
+        require(bool(self.recipe.phases), "The recipe has no phases: give it at least one.")
+        classes = self.module.network.num_classes
+        require(
+            source.num_classes == classes,
+            f"The source has {source.num_classes} classes, the network {classes}: build it for the source.",
+        )
+        self.process_group.check_batch(self.recipe.batch_size)
+        start = (len(source), len(target), self.execution.seed, *self._start)
+        self.process_group.check_same("rows, seed or where to go on", start)
+
+    def _result(self) -> Result:
+        self.module.process_group = ProcessGroup()  # from here on each process works alone
+        last = self._copy_weights()
+        states = {"selected": self.best_state or last, "last": last}
+        best = self.best_index if self.best_state else len(self.evaluations) - 1
+        history = pd.DataFrame(self.history)
+        result = Result(self.module, self.recipe, history, self.evaluations, best, states, self.rule.name)
+        return result.use("selected")
+
+    def _active_callbacks(self) -> Sequence[Callback]:
+        return self.callbacks if self.process_group.first else ()
+
+    def _notify(self, event: str, *args: Any) -> None:
+        for callback in self._active_callbacks():
+            getattr(callback, event)(self, *args)
+
+
+def _is_multiple(step: int, every: int | None) -> bool:
+    return every is not None and step > 0 and step % every == 0
+
+
+# --- parts of a phase: parameters, optimiser, batches -------------------------------------------------------
 
 
 def trainable(module: nn.Module) -> frozenset[str]:
@@ -122,7 +496,7 @@ def trainable(module: nn.Module) -> frozenset[str]:
 
 
 def set_trained(module: nn.Module, phase: Phase, allowed: Collection[str]) -> None:
-    """Gradients for the `allowed` parameters that `phase` names; what holds no such parameter is in eval mode.
+    """Turn gradients on for the `allowed` parameters that `phase` names; the other parts go into eval mode.
 
     So a part that is frozen, by the phase or by the caller, keeps its batch-norm statistics and drops nothing.
     """
@@ -149,7 +523,7 @@ def optimizer(module: nn.Module, recipe: Recipe, phase: Phase) -> torch.optim.SG
             number = next(i for i, g in enumerate(recipe.groups) if f"{name}.".startswith(g.prefix))
             groups.setdefault(number, []).append(parameter)
     require(bool(groups) or phase.steps == 0, f"Phase {phase.name!r} has nothing to train.")
-    chosen = [(recipe.groups[i], parameters) for i, parameters in sorted(groups.items())]
+    param_groups = [(recipe.groups[i], parameters) for i, parameters in sorted(groups.items())]
     return torch.optim.SGD(
         [
             {
@@ -158,7 +532,7 @@ def optimizer(module: nn.Module, recipe: Recipe, phase: Phase) -> torch.optim.SG
                 "momentum": group.momentum,
                 "nesterov": recipe.nesterov and group.momentum > 0,
             }
-            for group, parameters in chosen
+            for group, parameters in param_groups
         ]
         or [torch.zeros(1)],
         lr=recipe.learning_rate,
@@ -167,14 +541,10 @@ def optimizer(module: nn.Module, recipe: Recipe, phase: Phase) -> torch.optim.SG
     )
 
 
-# --- batches ----------------------------------------------------------------------------------------------
-# From drawn rows to the batches of a step.
-
-
 class Feed:
-    """What a phase is fed with: this process's share of the joint batches, on its device.
+    """Turns drawn row numbers into this process's part of the joint batches, on its device.
 
-    Without labels of the target, even of a Source.
+    Target labels are left out, even if the target is a Source.
     """
 
     def __init__(
@@ -186,388 +556,35 @@ class Feed:
         phase: int,
         dtype: torch.dtype,
     ) -> None:
-        self.process_group, self.source, self.target, self.phase, self.dtype = (
-            process_group,
-            source,
-            target,
-            phase,
-            dtype,
-        )
+        self.process_group, self.source, self.target = process_group, source, target
+        self.phase, self.dtype = phase, dtype
         self.move = None if fabric.device.type == "cpu" else fabric.to_device
 
     def inputs(self, rows: BatchIndices, step: int) -> Inputs:
-        """The batches of update `step`."""
+        """The batches of a step."""
         joint = rows.source, rows.target, rows.borrowed
-        shares = [self.process_group.share(len(drawn)) for drawn in joint]
-        mine = [torch.from_numpy(drawn[share]) for drawn, share in zip(joint, shares)]
-        draws = [draw_numbers(self.phase, step, i, len(joint[i]))[shares[i]] for i in range(3)]
-        drawn = zip((self.source, self.target, self.source), mine, draws)
+        parts = [self.process_group.share(len(drawn)) for drawn in joint]
+        local = [torch.from_numpy(drawn[part]) for drawn, part in zip(joint, parts)]
+        draws = [draw_numbers(self.phase, step, i, len(joint[i]))[parts[i]] for i in range(3)]
+        drawn = zip((self.source, self.target, self.source), local, draws)
         x = [domain.training_batch(index.numpy(), n, self.dtype) for domain, index, n in drawn]
         labels = self.source.labels
-        made = Inputs(
-            Batch(x[0], mine[0], labels.index_select(0, mine[0])),
-            Batch(x[1], mine[1]),
-            Batch(x[2], mine[2], labels.index_select(0, mine[2])),
+        inputs = Inputs(
+            Batch(x[0], local[0], labels.index_select(0, local[0])),
+            Batch(x[1], local[1]),
+            Batch(x[2], local[2], labels.index_select(0, local[2])),
         )
-        return made if self.move is None else Inputs(*map(self.move, made))
+        return inputs if self.move is None else Inputs(*map(self.move, inputs))
 
     def announce(self, streams: Any, draw: Callable[[], BatchIndices]) -> None:
-        """Tell domains that can read ahead which rows will come next; the streams stay where they are."""
+        """Tell domains that can prefetch which samples come next; the streams stay where they are."""
         if not (self.source.prefetches or self.target.prefetches):
             return
         positions = streams.positions()
         rows = draw()
         streams.seek(positions)
-        mine = [
+        local = [
             joint[self.process_group.share(len(joint))] for joint in (rows.source, rows.borrowed, rows.target)
         ]
-        self.source.expect(np.concatenate(mine[:2]))
-        self.target.expect(mine[2])
-
-
-# --- step -------------------------------------------------------------------------------------------------
-# One step of training as a module, so that devices can wrap it.
-
-
-class TrainingStep(nn.Module):
-    """Network and method as one module whose forward is a whole step: batches in, loss and terms out.
-
-    In a `team` each process is given its share of the batches and returns what the joint batch gives.
-    """
-
-    def __init__(self, network: Network, method: Method) -> None:
-        super().__init__()
-        self.network, self.method = network, method
-        self.process_group = ProcessGroup()
-
-    def forward(self, inputs: Inputs, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss to minimise, and the named terms that it is the sum of, detached."""
-        with self.process_group.apart(step):
-            outputs = self.method.outputs(self.network, inputs)
-        outputs = self.process_group.joined(outputs)
-        warm = step.phase == WARMUP
-        terms = self.method.warmup_losses(outputs) if warm else self.method.losses(outputs, step)
-        loss = functools.reduce(operator.add, terms.values())
-        return loss, {name: term.detach() for name, term in terms.items()}
-
-
-# --- loop -------------------------------------------------------------------------------------------------
-# The one training loop. It serves every method and never holds a target label.
-
-
-class Trainer:
-    """Trains a method on a source and a target.
-
-    Parameters
-    ----------
-    network, method : Network, Method
-        What to train; both are changed in place.
-    execution : Execution
-        How to run.
-    recipe : Recipe, optional
-        In place of ``method.recipe()``.
-    streams : optional
-        In place of seeded streams: an object with ``draw(source, target, borrowed) -> BatchIndices``,
-        ``positions()`` and ``seek(positions)``.
-    hooks : sequence of Callback
-        Onlookers; where several processes share a run, those of the first.
-    rule : str or function
-        Which evaluation's weights are selected: a name of :data:`ba3us.training.evaluation.RULES`, or a
-        function from the target's :class:`~ba3us.methods.base.DomainOutputs` to a number, larger for better.
-    """
-
-    def __init__(
-        self,
-        network: Network,
-        method: Method,
-        execution: Execution | None = None,
-        *,
-        recipe: Recipe | None = None,
-        streams: Any = None,
-        callbacks: Sequence[Callback] = (),
-        rule: str | Callable[[DomainOutputs], Any] = "entropy",
-    ) -> None:
-        self.execution = execution or Execution()
-        self.recipe = recipe or method.recipe()
-        self.module = TrainingStep(network, method)
-        self.streams = streams
-        self.callbacks = callbacks
-        self.rule = rules.find_rule(rule)
-        self.rows: list[dict[str, Any]] = []
-        self.evaluations: list[Evaluation] = []
-        self.best_score = -math.inf
-        self.selected = -1
-        self.best_state: dict[str, Tensor] | None = None
-        self.rate, self.tries = 1.0, list[str]()  # of the learning rate, and why it is no longer 1
-        self.noticed: dict[str, str] = {}  # by onlookers: a few words for the progress, a sentence for the run
-        self._trainable = trainable(self.module)
-        self._terms = Terms()
-        self._shutdown = GracefulShutdown(wait=False)
-        self._position = self._start = (0, 0)  # phase and update: where it is, and where to go on from
-        self._resumed: dict[str, Any] | None = None
-        self._good: dict[str, Any] | None = None  # the last state that may be gone back to
-        self._work: distributed.Prepared
-
-    @property
-    def method(self) -> Method:
-        """The method being trained."""
-        return self.module.method
-
-    @property
-    def process_group(self) -> ProcessGroup:
-        """The processes that share the run."""
-        return self.module.process_group
-
-    def resume(self, path: Path | str) -> Trainer:
-        """Go on from a checkpoint; the run then equals one that was never interrupted."""
-        state = checkpoints.load(Path(path))
-        try:
-            require(
-                (state["identity"], state["rule"]) == (self.execution.identity, self.rule.name),
-                f"The checkpoint {path} is of another run (other data, weights, options, rule, seed or "
-                "threads): give the same, or start anew with `overwrite`.",
-            )
-            self._restore(state)
-            self._good = state.get("good", state)
-        except (RuntimeError, KeyError) as error:
-            raise UserError(
-                f"The checkpoint {path} belongs to another method, network or number of classes."
-            ) from error
-        return self
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        self.module.load_state_dict(state["module"])
-        for name in ("best_score", "selected", "best_state", "rate"):
-            setattr(self, name, state[name])
-        self.rows, self.tries = list(state["rows"]), list(state["tries"])
-        self.evaluations = [Evaluation.from_dict(e) for e in state["evaluations"]]
-        self._start, self._resumed = tuple(state["position"]), copy.deepcopy(state)  # an optimiser changes it
-
-    def fit(self, source: Source, target: Target) -> Result:
-        """Run all phases of the recipe; returns the result with the selected weights loaded."""
-        fabric, self.module.process_group = distributed.start(self.execution)
-        self._check(source, target)
-        self.rule = self.rule.prepared(source, target, isinstance(self.module.network.backbone, Scale))
-        with seeded(self.execution.seed, self.execution.n_threads):
-            if self.streams is None:
-                labels = source.labels.numpy() if self.recipe.balanced_source else None
-                self.streams = Streams(len(source), len(target), self.execution.seed, labels)
-            with ExitStack() as ending:  # every hook hears of the end, whatever happens
-                for callback in reversed(self.callbacks if self.process_group.first else ()):
-                    ending.callback(callback.on_end, self)
-                self._notify("on_start")
-                # several processes would not hear of a signal at the same update
-                alone = self.execution.checkpoint is not None and self.process_group.size == 1
-                self._shutdown = ending.enter_context(GracefulShutdown(wait=alone))
-                while not self._ran_through(fabric, source, target):
-                    pass
-        return self._result()
-
-    # --- phases, one of them, one step -------------------------------------------------------------------
-
-    def _ran_through(self, fabric: Fabric, source: Source, target: Target) -> bool:
-        """Run what is left of the phases; whether that went well, or else the last good state is back."""
-        try:
-            for number, phase in enumerate(self.recipe.phases):
-                if number >= self._start[0] and not self._stopped():
-                    self._run_phase(fabric, number, phase, source, target)
-        except DivergedError as error:
-            self._go_back(error)
-            return False
-        return True
-
-    def _go_back(self, error: DivergedError) -> None:
-        """Return to the last good state with a smaller rate, if that is asked for; else keep all for a look."""
-        rate, tries = SMALLER * self.rate, self.tries
-        if self.execution.on_nan != "retry" or self._good is None or len(tries) == MOST_TRIES:
-            if self.execution.checkpoint is not None:
-                error.saved = checkpoints.beside(self.execution.checkpoint, "diverged")
-                self._save(error.saved)
-            raise error
-        self._restore(self._good)
-        at = f"update {self._start[1]} of phase {self.recipe.phases[self._start[0]].name!r}"
-        self.rate, self.tries = rate, [*tries, another_try(error, at, rate)]
-
-    def _run_phase(self, fabric: Fabric, number: int, phase: Phase, source: Source, target: Target) -> None:
-        first = self._start[1] if number == self._start[0] else 0
-        if first == 0 and self._resumed is None:
-            self.method.begin_phase(self.module.network, phase)
-        set_trained(self.module, phase, self._trainable)
-        require(
-            self.recipe.batch_size > 1 or not self.module.network.couples_samples,
-            "The batch_size is 1, but the network has batch norm, which needs rows to compare: "
-            "make it at least 2.",
-        )
-        work = distributed.set_up(fabric, self.module, lambda: optimizer(self.module, self.recipe, phase))
-        dtype = next(self.module.parameters()).dtype
-        feed = Feed(fabric, self.process_group, source, target, number, dtype)
-        evaluated = self._resumed is not None
-        if self._resumed is not None:
-            work.optimizer.load_state_dict(self._resumed["optimizer"])
-            work.precision.load_state_dict(self._resumed["precision"])
-            self.streams.seek(self._resumed["streams"])
-            checkpoints.set_random_state(self._resumed["random"])
-            self._resumed = None
-
-        self._work, self._terms = work, Terms()
-        for index in range(first, phase.steps + 1):
-            step, self._position = Step(index, phase.span, phase.name), (number, index)
-            due = not evaluated and self._observe(phase, step, source, target)
-            if due or (self._good is None and self.execution.on_nan == "retry"):
-                self._keep_good()
-            if due or self._shutdown.asked:
-                self._save(self.execution.checkpoint)
-            if self._shutdown.asked:
-                self._shutdown.now()
-            evaluated = False
-            if index == phase.steps or self._stopped():
-                break
-            self._update(work, phase, step, feed)
-            self._notify("on_step", step)
-
-    def _stopped(self) -> bool:
-        return self.execution.on_collapse == "stop" and collapsed(self.evaluations) is not None
-
-    def _update(self, work: distributed.Prepared, phase: Phase, step: Step, feed: Feed) -> None:
-        factor = self.rate * self.recipe.learning_rate * (phase.decay or self.recipe.decay)(step.number)
-        for group in work.optimizer.param_groups:
-            group["lr"] = factor * group["lr_scale"]
-            for parameter in group["params"]:
-                parameter.grad = None
-        rows = self._draw(phase, step)
-        inputs = feed.inputs(rows, step.number)
-        if step.number + 1 < phase.steps:
-            following = step._replace(number=step.number + 1)
-            feed.announce(self.streams, lambda: self._draw(phase, following))
-        loss, terms = work.module(inputs, step)
-        work.backward(loss)
-        self._notify("on_gradients", step)
-        work.step()
-        self._terms.keep(step, loss, terms)
-        if step.number % self.execution.log_every == 0:
-            self._log(step, factor, len(rows.borrowed), terms)
-
-    def _draw(self, phase: Phase, step: Step) -> BatchIndices:
-        batch = self.recipe.batch_size
-        borrowed = self.method.borrow(step) if phase.adapts else 0
-        return self.streams.draw(batch if phase.source else 0, batch if phase.target else 0, borrowed)
-
-    # --- looking at the target ---------------------------------------------------------------------------
-
-    def _observe(self, phase: Phase, step: Step, source: Source, target: Target) -> bool:
-        """Refresh and evaluate if it is time; whether it was, or whether a checkpoint is due."""
-        at_end, every = step.number == phase.steps, self.execution.evaluate_every
-        refresh = phase.adapts and self.recipe.refresh.due(step.number, min(phase.steps, phase.span))
-        look = phase.adapts and every is not None and step.number > 0 and step.number % every == 0
-        saved = self.execution.checkpoint_every
-        unseen = at_end and all(e.phase != phase.name for e in self.evaluations)
-        if not (refresh or look or unseen):
-            return saved is not None and step.number > 0 and step.number % saved == 0
-        self._terms.check()
-        self.process_group.average_statistics(self.module)
-        outputs = self._refresh(step, source, target) if refresh else self._predict(target)
-        entropy = scores.mean_entropy(outputs.logits)
-        require_numbers(entropy, "The target's mean entropy", step)
-        evaluation = Evaluation(
-            phase=phase.name,
-            step=step.number,
-            candidate=phase.adapts and (step.number > 0 or at_end),
-            score=self.rule(outputs),
-            scores={"entropy": entropy} | rules.label_free_scores(outputs.logits),
-            predictions=outputs.logits.argmax(dim=1).cpu().numpy(),
-            mean_probabilities=scores.mean_probabilities(outputs.logits).cpu().numpy(),
-        )
-        self.evaluations.append(evaluation)
-        if evaluation.candidate and self.rule.prefers(evaluation.score, self.best_score):
-            self.best_score, self.selected = evaluation.score, len(self.evaluations) - 1
-            self.best_state = self._copy_state()
-        self._notify("on_evaluation", evaluation)
-        return True
-
-    def _predict(self, domain: Target, views: bool = False) -> DomainOutputs:
-        batch_size, features = self.execution.predict_batch, self.rule.reads == "features"
-        features |= self.recipe.refresh.features
-        return predict_domain(self.module, domain, batch_size, views, self.process_group, features)
-
-    def _refresh(self, step: Step, source: Source, target: Target) -> DomainOutputs:
-        """Show the method what its recipe asks for; returns the outputs for the whole target."""
-        wanted = self.recipe.refresh
-        if wanted.source:
-            shown = self._predict(source)
-            self.method.refresh_source(dataclasses.replace(shown, labels=source.labels.to(shown.rows.device)))
-        outputs = self._predict(target, wanted.views)
-        require_numbers(float(outputs.logits.sum()), "What the network says of the target", step)
-        self.method.refresh(outputs)
-        self.process_group.same_buffers(self.method)
-        return self._predict(target) if wanted.again else outputs
-
-    def _copy_state(self) -> dict[str, Tensor]:
-        return {k: v.detach().cpu().clone() for k, v in self.module.state_dict().items()}
-
-    def _log(self, step: Step, lr: float, borrowed: int, terms: dict[str, Tensor]) -> None:
-        row = {"phase": step.phase, "step": step.number, "lr": lr, "borrowed": borrowed}
-        row["loss"] = self._terms.checked()
-        row |= {name: float(value.detach()) for name, value in terms.items()}
-        if step.phase != WARMUP:
-            row |= self.method.log_scalars(step)
-        self.rows.append(row)
-        self._notify("on_log", row)
-
-    def _save(self, path: Path | None) -> None:
-        if path is None:
-            return
-        self.process_group.average_statistics(self.module)
-        if self.process_group.first:
-            here = self._good is None or self._good["position"] == list(self._position)
-            checkpoints.save(path, self._state() | ({} if here else {"good": self._good}))
-
-    def _keep_good(self) -> None:
-        if self.execution.on_nan == "retry":
-            self._good = copy.deepcopy(self._state())
-
-    def _state(self) -> dict[str, Any]:
-        """All that it takes to go on from here."""
-        return {
-            "position": list(self._position),
-            "module": self._copy_state(),
-            "optimizer": self._work.optimizer.state_dict(),
-            "precision": self._work.precision.state_dict(),
-            "streams": self.streams.positions(),
-            "random": checkpoints.random_state(),
-            "rows": list(self.rows),
-            "evaluations": [e.to_dict() for e in self.evaluations],
-            "rule": self.rule.name,
-            "identity": self.execution.identity,
-            "best_score": self.best_score,
-            "selected": self.selected,
-            "best_state": self.best_state,
-            "rate": self.rate,
-            "tries": self.tries,
-        }
-
-    def _result(self) -> Result:
-        self.module.process_group = ProcessGroup()  # from here on each process goes its own way
-        last = self._copy_state()
-        states = {"selected": self.best_state or last, "last": last}
-        selected = self.selected if self.best_state else len(self.evaluations) - 1
-        history = pd.DataFrame(self.rows)
-        result = Result(self.module, self.recipe, history, self.evaluations, selected, states, self.rule.name)
-        return result.use("selected")
-
-    def _notify(self, event: str, *args: Any) -> None:
-        for callback in self.callbacks if self.process_group.first else ():
-            getattr(callback, event)(self, *args)
-
-    def _check(self, source: Source, target: Target) -> None:
-        check_alike(source, target)
-        require(bool(self.recipe.phases), "The recipe has no phases: give it at least one.")
-        classes = self.module.network.num_classes
-        require(
-            source.num_classes == classes,
-            f"The source has {source.num_classes} classes, the network {classes}: build it for the source.",
-        )
-        self.process_group.check_batch(self.recipe.batch_size)
-        rows = (len(source), len(target))
-        self.process_group.check_same(
-            "rows, seed or where to go on", (*rows, self.execution.seed, *self._start)
-        )
+        self.source.expect(np.concatenate(local[:2]))
+        self.target.expect(local[2])
