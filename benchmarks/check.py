@@ -30,7 +30,8 @@ from tables import markdown  # beside this file
 from ba3us import __version__
 from ba3us.bench.study import commit
 from ba3us.check import check, domains
-from ba3us.check.arrays import sample_source, sample_target
+from ba3us.check.domains import MOST_TARGET, sample_source
+from ba3us.data.domains import random_indices
 from ba3us.data.files import read_features
 from ba3us.data.images import read_images
 from ba3us.embed import embed
@@ -97,7 +98,7 @@ class Data:
 def sight(x: np.ndarray, y: np.ndarray, xt: np.ndarray) -> tuple[domains.Sight, np.ndarray]:
     """What check sees of a target, and the names of the classes."""
     names, labels = np.unique(y, return_inverse=True)
-    rows, other = sample_source(labels), sample_target(len(xt))
+    rows, other = sample_source(labels), random_indices(len(xt), MOST_TARGET)
     source, target = domains.directions(x[rows], xt[other])
     return domains.Sight.of(target, source, labels[rows], len(names)), names
 
@@ -120,7 +121,7 @@ def of_pair(data: Data, *pair: str) -> dict:
         here = np.isin(yt, some)
         found, names = sight(x, y, xt[here])
         if number == 0:
-            accuracy = np.mean(names[found.seen] == yt[sample_target(len(yt))])
+            accuracy = np.mean(names[found.seen] == yt[random_indices(len(yt), MOST_TARGET)])
             kappa, seen = found.kappa, len(found.classes())
         clean.append(said(found, names))
         for one in some if number == 0 else some[:1]:

@@ -135,8 +135,8 @@ MUTANTS = [
     ),
     _mutant(
         "images: cache_gb ignored", IMAGES,
-        "run/opening.py", "DEFAULT_GIGABYTES if spec.cache_gb is None else spec.cache_gb",
-        "DEFAULT_GIGABYTES",
+        "run/opening.py", "DEFAULT_CACHE_GB if spec.cache_gb is None else spec.cache_gb",
+        "DEFAULT_CACHE_GB",
     ),
     _mutant("predict: --root dropped by the command", IMAGES, "cli/commands.py", "root=root, ", ""),
     _mutant(

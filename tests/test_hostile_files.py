@@ -229,7 +229,7 @@ def test_an_archive_that_inflates_beyond_the_memory_is_refused(tmp_path, monkeyp
         for _ in range(10):
             file.write(bytes(10**6))
     assert path.stat().st_size < 10**5
-    monkeypatch.setattr(files, "memory", lambda: 10**6)
+    monkeypatch.setattr(files, "total_memory", lambda: 10**6)
     with pytest.raises(
         UserError, match=r"holds 0.0 GB of arrays, but there are 0.0 GB of memory: save .* as .npy"
     ):
@@ -265,7 +265,7 @@ def test_a_picture_that_declares_too_many_pixels_is_left_out(tmp_path):
 def test_a_method_that_can_not_fit_says_so(monkeypatch):
     from ba3us.run import build
 
-    monkeypatch.setattr(build, "memory", lambda: 10**9)
+    monkeypatch.setattr(build, "total_memory", lambda: 10**9)
     y = np.arange(1000)
     x = np.random.default_rng(0).normal(size=(1000, 8))
     with pytest.raises(

@@ -20,7 +20,7 @@ from rich.table import Table
 from ba3us.adapt import train
 from ba3us.assess.scoring import selected_accuracy
 from ba3us.data.digits import PRESENT, DigitFiles, mnist_to_digits, write_task
-from ba3us.data.image_cache import cores
+from ba3us.data.machine import cpu_count
 from ba3us.progress import bar
 from ba3us.report import write_run_page
 from ba3us.run.opening import open_spec
@@ -84,7 +84,7 @@ def run(
     accuracies: dict[str, list[float]] = {name: [] for name in SYSTEMS}
     said: dict[str, Any] = {}
     start = time.perf_counter()
-    workers = workers or min(len(jobs), cores())
+    workers = workers or min(len(jobs), cpu_count())
     with (
         bar("Adapting", len(jobs), show=not quiet) as shown,
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,

@@ -11,9 +11,10 @@ import numpy as np
 
 from ba3us.data.activations import FrozenTarget
 from ba3us.data.files import FeatureSet, check_writable, write_features
-from ba3us.data.image_cache import DEFAULT_GIGABYTES, open_images
+from ba3us.data.image_cache import open_images
 from ba3us.data.image_domains import ImageTarget, Pixels
 from ba3us.data.images import ImageList, Skipped, read_class_names, read_images
+from ba3us.data.machine import DEFAULT_CACHE_GB
 from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone
 from ba3us.run.storage import write_skipped
 
@@ -43,7 +44,7 @@ def embed(
     images: ImageList,
     backbone: Backbone,
     *,
-    cache_gb: float = DEFAULT_GIGABYTES,
+    cache_gb: float = DEFAULT_CACHE_GB,
     workers: int | None = None,
     progress: bool = False,
     **options: Any,

@@ -240,7 +240,7 @@ def test_members_side_by_side_equal_those_one_by_one(monkeypatch):
     members = (Candidate("a", "safn"), Candidate("b", "hafn"), Candidate("c", "source-only"))
     spec = Spec(method="auto", method_params=STEPS)
     together = list(candidates.train_candidates(members, spec, opened(), None, float("inf")))
-    monkeypatch.setattr(candidates, "cores", lambda: 1)
+    monkeypatch.setattr(candidates, "cpu_count", lambda: 1)
     apart = list(candidates.train_candidates(members, spec, opened(), None, float("inf")))
     assert [b.candidate.name for b in together] == ["a", "b", "c"]
     for one, other in zip(together, apart):
@@ -309,7 +309,7 @@ def test_members_that_have_ended_are_not_trained_again(data, monkeypatch):
             raise KeyboardInterrupt
         return real(asked, *args, **kwargs)
 
-    monkeypatch.setattr(candidates, "cores", lambda: 1)
+    monkeypatch.setattr(candidates, "cpu_count", lambda: 1)
     monkeypatch.setattr(candidates, "train_one", stopping)
     with pytest.raises(KeyboardInterrupt):
         adapt(spec(data, method_params=STEPS | {"preset": "best"}), data / "run")

@@ -123,7 +123,7 @@ def test_points_that_are_not_as_they_were_written_are_noticed(tmp_path):
 def test_a_blob_that_inflates_without_end_is_refused(stored, monkeypatch):
     path, key = stored
     change(path, ("UPDATE kept SET predictions = ?", zlib.compress(bytes(10**7))), ("DELETE FROM digests",))
-    monkeypatch.setattr(packing, "memory", lambda: 4 * 10**6)
+    monkeypatch.setattr(packing, "total_memory", lambda: 4 * 10**6)
     with Database(path) as database, pytest.raises(UserError, match="can't be read"):
         database.kept(key)
     assert np.array_equal(packing.inflated(zlib.compress(bytes(9))), bytes(9))

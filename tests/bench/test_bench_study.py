@@ -201,7 +201,7 @@ def test_wrong_choices_are_sentences(tmp_path, given, words):
 def test_wrong_data_is_a_sentence(tmp_path):
     path = write_protocol(tmp_path)
     write_domain(tmp_path / "two.npz", ["ant", "ant", "cat"])
-    with pytest.raises(UserError, match=r"two classes called \['ant'\]"):
+    with pytest.raises(UserError, match=r"two classes called 'ant'"):
         bench.prepare(path)
     write_domain(tmp_path / "one.npz", backbone=np.array("resnet50"))
     write_domain(tmp_path / "two.npz", backbone=np.array("vgg16"))

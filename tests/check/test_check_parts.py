@@ -7,7 +7,7 @@ import pytest
 from check_toys import clouds
 
 from ba3us.check import arrays, domains
-from ba3us.check.domains import Vectors, look, sample_source, sample_target
+from ba3us.check.domains import Vectors, look, sample_source
 from ba3us.check.findings import Finding, Report, many, some
 
 
@@ -119,4 +119,3 @@ def test_large_domains_are_sampled_by_class():
     assert np.bincount(labels[rows]).tolist() == [5, 200, 200] and (np.diff(rows) > 0).all()
     assert len(sample_source(np.repeat(np.arange(500), 12), most=600)) == 1200  # ten of each would be more
     assert sample_source(labels, most=len(labels)).tolist() == list(range(len(labels)))
-    assert len(sample_target(5000, 100)) == 100 == len(set(sample_target(5000, 100).tolist()))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ba3us.data import Source, Target
-from ba3us.data.domains import Mapped
+from ba3us.data.domains import Mapped, evenly_spaced_indices, random_indices
 from ba3us.errors import UserError
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -182,3 +182,11 @@ def test_a_target_has_no_place_for_labels():
     with pytest.raises(TypeError):
         Target(X, labels=[0, 1, 0, 1])
     assert not hasattr(Target(X), "labels")
+
+
+def test_samples_of_rows():
+    assert evenly_spaced_indices(3, 5).tolist() == [0, 1, 2] == random_indices(3, 5).tolist()
+    assert evenly_spaced_indices(9, 3).tolist() == [0, 4, 8]
+    rows = random_indices(5000, 100)
+    assert len(np.unique(rows)) == 100 and (np.diff(rows) > 0).all()
+    assert (random_indices(5000, 100) == rows).all() and (random_indices(5000, 100, seed=1) != rows).any()

@@ -133,7 +133,7 @@ def test_the_number_of_workers_does_not_matter(cache_gb, monkeypatch, tmp_path):
 
 
 def test_torch_computes_with_few_threads_in_each_worker_and_is_given_them_back(monkeypatch):
-    monkeypatch.setattr(activations, "cores", lambda: 4)
+    monkeypatch.setattr(activations, "cpu_count", lambda: 4)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

@@ -7,8 +7,9 @@ import pytest
 
 from arrays_toys import FAST, NAMES, clouds
 from ba3us.adapt import adapt
+from ba3us.data.domains import evenly_spaced_indices
 from ba3us.errors import UserError
-from ba3us.run.predict import evenly, some_rows
+from ba3us.run.predict import some_rows
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 
@@ -31,17 +32,17 @@ def run(tmp_path_factory):
 
 
 def test_rows_are_evenly_spaced():
-    assert evenly(3, 5).tolist() == [0, 1, 2]
-    assert evenly(9, 3).tolist() == [0, 4, 8]
-    assert len(set(evenly(1000, 300).tolist())) == 300
+    assert evenly_spaced_indices(3, 5).tolist() == [0, 1, 2]
+    assert evenly_spaced_indices(9, 3).tolist() == [0, 4, 8]
+    assert len(set(evenly_spaced_indices(1000, 300).tolist())) == 300
 
 
 def test_the_model_sees_what_it_saw(run):
     both = some_rows(run.model, run.spec, (80, 40), most=20)
-    rows = evenly(40, 20)
+    rows = evenly_spaced_indices(40, 20)
     assert both.target.names == [f"row {row}" for row in rows] and both.target.total == 40
     assert both.target.classes.tolist() == run.best.predictions[rows].tolist()
-    assert both.source.classes.tolist() == np.searchsorted(NAMES, Y)[evenly(80, 20)].tolist()
+    assert both.source.classes.tolist() == np.searchsorted(NAMES, Y)[evenly_spaced_indices(80, 20)].tolist()
     assert both.source.features.shape == (20, 8) and (both.target.probabilities > 0.2).all()
 
 

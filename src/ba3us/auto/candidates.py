@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from ba3us import __version__
-from ba3us.data.image_cache import cores
+from ba3us.data.machine import cpu_count
 from ba3us.data.writing import new_file
 from ba3us.errors import UserError
 from ba3us.run import opening
@@ -211,7 +211,7 @@ def _pool(
     members: Sequence[Candidate], spec: Spec, opened: OpenedArrays
 ) -> Iterator[ProcessPoolExecutor | None]:
     """Processes, if there are members enough, cores, and samples that can be sent."""
-    workers = min(len(members), cores())
+    workers = min(len(members), cpu_count())
     size = opened.source.nbytes + opened.target.nbytes
     alone = workers < 2 or current_process().daemon  # a worker of a benchmark has no workers of its own
     if alone or len(members) < 3 or size > _SHIPPED or opening.place(spec) != "cpu":

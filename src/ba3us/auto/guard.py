@@ -27,7 +27,7 @@ from ba3us.assess.verdict import ADAPTED, NEAR, SOURCE_ONLY
 from ba3us.auto.candidates import FAST, Candidate, train_candidates
 from ba3us.auto.ensemble import Ensemble
 from ba3us.data import Source, Target
-from ba3us.data.domains import Part, SourcePart, check_alike
+from ba3us.data.domains import Part, SourcePart, check_alike, evenly_spaced_indices
 from ba3us.errors import UserError, require
 from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.auto import AutoOptions
@@ -35,7 +35,6 @@ from ba3us.methods.base import Method
 from ba3us.progress import bar
 from ba3us.run.build import Model
 from ba3us.run.opening import Domains, Opened, OpenedArrays, vectors
-from ba3us.run.predict import evenly
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 from ba3us.run.train import presence_table, scaled, train_one
@@ -131,7 +130,7 @@ def calibrated(run: Run, target: Target, source: Source, twin: Callable[[Source]
             twin(SourcePart(source, np.flatnonzero(~aside))).logits(unseen),
             unseen.labels.numpy(),
         )
-    seen = run.logits(Part(target, evenly(len(target), _MOST)))
+    seen = run.logits(Part(target, evenly_spaced_indices(len(target), _MOST)))
     return calibrate(seen, held_out, labels, run.verdict)
 
 
@@ -180,7 +179,7 @@ def prior_corrected(run: Run, target: Target, labels: np.ndarray) -> Run:
         return run.with_note(f"The prior was not corrected: {why}.")
     logits, warmth = run.logits(target), run.calibration.held_out
     prior = class_proportions(labels, logits.shape[1])
-    p = softmax(logits[evenly(len(logits), _MOST_ROWS)] / warmth, axis=1)
+    p = softmax(logits[evenly_spaced_indices(len(logits), _MOST_ROWS)] / warmth, axis=1)
     shares = em_proportions(p, prior)
     shift = warmth * prior_shift(shares, prior)
     moved = logits + shift

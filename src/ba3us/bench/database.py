@@ -22,7 +22,7 @@ import pandas as pd
 from ba3us.assess.scoring import LAST, ORACLE, scored
 from ba3us.bench.domains import Dataset
 from ba3us.bench.jobs import Job, Outcome
-from ba3us.data.machine import memory
+from ba3us.data.machine import total_memory
 from ba3us.data.writing import UnwrittenError
 from ba3us.errors import UserError, require
 from ba3us.training.evaluation import rules_for_records
@@ -71,7 +71,7 @@ def unpacked(table: bytes) -> pd.DataFrame:
 def inflated(packed: bytes) -> bytes:
     """What was compressed, if it is whole and fits into memory."""
     machine = zlib.decompressobj()
-    content = machine.decompress(packed, (memory() or 1 << 32) // 4)
+    content = machine.decompress(packed, (total_memory() or 1 << 32) // 4)
     if not machine.eof:
         raise ValueError("it is cut short, or too large")
     return content

@@ -14,9 +14,10 @@ import numpy as np
 
 from ba3us.bench.protocol import Protocol, Subset, Task
 from ba3us.data.digits import write_digits
-from ba3us.data.files import read_features
-from ba3us.data.image_cache import cores, map_in_order
+from ba3us.data.files import check_distinct, read_features
+from ba3us.data.image_cache import map_in_order
 from ba3us.data.images import ImageList, read_images
+from ba3us.data.machine import cpu_count
 from ba3us.data.store import cache_folder
 from ba3us.errors import UserError, require
 
@@ -172,8 +173,7 @@ def _open(protocol: Protocol, name: str, folder: Path, images: bool) -> Domain:
     if labels is None or class_names is None or labels.dtype.kind not in "iu":
         raise UserError(f"{path} has no whole-number labels or no class_names: a benchmark needs both.")
     names = [protocol.rename.get(name, {}).get(each, each) for each in class_names]
-    twice = [each for each, count in Counter(names).items() if count > 1]
-    require(not twice, f"{path} has two classes called {twice[:1]}: give each its own name.")
+    check_distinct(names, path)
     return Domain(name, file, np.array(names)[labels], tuple(names), backbone)
 
 
@@ -181,7 +181,7 @@ def image_list(path: Path, root: Path | None) -> tuple[ImageList, str]:
     """The labelled images of a folder or list file, and a digest of their names and contents."""
     images = read_images(path, root=root, labelled=True)
     paths = (images.file(row) for row in range(len(images)))
-    contents = b"".join(map_in_order(_file_digest, paths, cores()))
+    contents = b"".join(map_in_order(_file_digest, paths, cpu_count()))
     return images, digest_of("\n".join(images.paths).encode(errors="surrogateescape"), contents)
 
 

@@ -20,7 +20,7 @@ from ba3us.auto.candidates import serve_parent
 from ba3us.bench.database import Failure
 from ba3us.bench.domains import File
 from ba3us.bench.jobs import THREADS, Job, Outcome, execute, samples
-from ba3us.data.image_cache import cores
+from ba3us.data.machine import cpu_count
 from ba3us.errors import UserError, optional_import, require
 
 # --- local ------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def run_local(
         Hears of a job that has not ended yet which share of it is done.
     """
     waiting, busy, idle = iter(jobs), dict[Any, _Worker](), list[_Worker]()
-    most = workers or cores()  # not torch's threads, of which a run has one
+    most = workers or cpu_count()  # not torch's threads, of which a run has one
     try:
         while True:
             while len(busy) < most and (job := next(waiting, None)) is not None:

@@ -9,10 +9,10 @@ import numpy as np
 
 from ba3us.check import cost as estimate
 from ba3us.check import domains, images
-from ba3us.check.domains import Vectors, look, sample_source, sample_target
+from ba3us.check.domains import MOST_TARGET, Vectors, look, sample_source
 from ba3us.check.findings import NOTE, STOP, WARNING, Finding, Report, many, some
 from ba3us.check.images import Sample
-from ba3us.data.domains import check_numbers, release_pages
+from ba3us.data.domains import check_numbers, random_indices, release_pages
 from ba3us.data.files import FeatureSet, check_same_backbone, encoded
 from ba3us.errors import UserError, require
 from ba3us.progress import bar
@@ -211,7 +211,7 @@ def _sampled(
     whole = np.flatnonzero(good["source"])
     rows = whole[sample_source(labels[whole])]
     whole = np.flatnonzero(good["target"])
-    other = whole[sample_target(len(whole))]
+    other = whole[random_indices(len(whole), MOST_TARGET)]
     x, xt = (
         np.asarray(content.features[chosen], dtype=np.float32).reshape(len(chosen), -1)
         for content, chosen in ((source, rows), (target, other))

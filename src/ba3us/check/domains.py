@@ -43,11 +43,6 @@ def sample_source(labels: np.ndarray, most: int = MOST_SOURCE) -> np.ndarray:
     return np.sort(rng.permutation(chosen)[: 2 * most])
 
 
-def sample_target(rows: int, most: int = MOST_TARGET) -> np.ndarray:
-    """Row numbers, in order: all, or `most` of them."""
-    return np.sort(np.random.default_rng(0).permutation(rows)[:most])
-
-
 @dataclass(frozen=True, eq=False)
 class Vectors:
     """Rows of both domains that are looked at, labels of the source's, and what messages call each row."""

@@ -14,8 +14,9 @@ import numpy as np
 
 from ba3us.check import cost as estimate
 from ba3us.check import domains
-from ba3us.check.domains import Vectors, look, sample_source, sample_target
+from ba3us.check.domains import MOST_TARGET, Vectors, look, sample_source
 from ba3us.check.findings import NOTE, STOP, WARNING, Finding, Report, many, some
+from ba3us.data.domains import random_indices
 from ba3us.data.image_cache import (
     CachedPixels,
     Readable,
@@ -368,7 +369,7 @@ def _duplicates(
     if not hashes:
         said.append("Nearly equal images were not looked for: pip install 'ba3us[check]'.")
     else:
-        rows = sample_target(len(keys), MOST_COMPARED)
+        rows = random_indices(len(keys), MOST_COMPARED)
         if len(rows) < len(keys):
             said.append(f"Nearly equal images were looked for among {len(rows):,} of {len(keys):,}.")
         near = near_pairs(np.concatenate(hashes)[rows])
@@ -387,7 +388,7 @@ def _embedded(
     """Vectors of the images that are looked at."""
     assert source.labels is not None
     kept, labels = np.unique(source.labels, return_inverse=True)
-    rows, other = sample_source(labels), sample_target(len(target))
+    rows, other = sample_source(labels), random_indices(len(target), MOST_TARGET)
     parts = [_rows_of(source, rows), _rows_of(target, other)]
     x, xt = (embed(part, backbone, device=device, **how).content.features for part in parts)
     return Vectors(x, labels[rows], xt, [names[label] for label in kept], parts[0].paths, parts[1].paths)

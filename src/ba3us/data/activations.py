@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ba3us.data.domains import Source, Target
-from ba3us.data.image_cache import DEFAULT_GIGABYTES, budget_of, cores, map_in_order, worker_count
+from ba3us.data.image_cache import map_in_order
 from ba3us.data.image_domains import CENTRE, ImageSource, ImageTarget
+from ba3us.data.machine import DEFAULT_CACHE_GB, cache_bytes, cpu_count, worker_count
 from ba3us.data.store import KEY_BYTES, Store, cache_folder
 from ba3us.errors import require
 from ba3us.nn.backbones import state_hash
@@ -65,7 +66,7 @@ class FrozenTarget(Target):
         images: ImageTarget,
         front: nn.Module,
         *,
-        cache_gb: float = DEFAULT_GIGABYTES,
+        cache_gb: float = DEFAULT_CACHE_GB,
         activations: str = "float16",
         precision: str = "float32",
         batch_size: int | None = None,
@@ -83,7 +84,7 @@ class FrozenTarget(Target):
         self.images, self.name, self.views = images, images.name, images.views
         self._workers, self._progress, self._half = worker_count(workers), progress, precision == "bfloat16"
         self._batch_size = batch_size or (4 if images.device.type == "cpu" else 128)
-        budget = budget_of(cache_gb)
+        budget = cache_bytes(cache_gb)
         self._given = front.eval().to(images.device).to(memory_format=torch.channels_last)
         print_of_front = _fingerprint(front, images, precision)
         self._kept = torch.float32
@@ -211,7 +212,7 @@ class FrozenTarget(Target):
     def _computing(self) -> Iterator[None]:
         """Share the cores between the workers: torch computes with few threads in each for a while."""
         before = torch.get_num_threads()
-        torch.set_num_threads(min(before, max(1, cores() // self._workers)))
+        torch.set_num_threads(min(before, max(1, cpu_count() // self._workers)))
         try:
             yield
         finally:

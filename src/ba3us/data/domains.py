@@ -217,6 +217,18 @@ def _tensor(array: np.ndarray) -> Tensor:
     return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
+def evenly_spaced_indices(count: int, max_rows: int) -> np.ndarray:
+    """At most `max_rows` of `count` row numbers, evenly spaced; files are often sorted by class."""
+    return np.arange(count) if count <= max_rows else np.linspace(0, count - 1, max_rows).round().astype(int)
+
+
+def random_indices(count: int, max_rows: int, seed: int = 0) -> np.ndarray:
+    """At most `max_rows` of `count` row numbers, drawn without replacement, in order."""
+    if count <= max_rows:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, max_rows, replace=False))
+
+
 # --- part -------------------------------------------------------------------------------------------------
 # Some rows of a domain, as a domain of their own.
 

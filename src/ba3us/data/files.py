@@ -7,7 +7,8 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ import pandas as pd
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
-from ba3us.data.machine import memory
+from ba3us.data.machine import total_memory
 from ba3us.data.writing import check_new_file, new_file
 from ba3us.errors import UserError, require
 
@@ -245,9 +246,14 @@ class FeatureSet:
         if names is None or self.labels.dtype.kind not in "iu":
             return as_text(self.labels, path)
         _check_class_names(self, path)
-        twice = [name for name in names if names.count(name) > 1]
-        require(not twice, f"{path} has two classes called {''.join(twice[:1])!r}: give each its own name.")
+        check_distinct(names, path)
         return np.array(names)[self.labels]
+
+
+def check_distinct(class_names: Sequence[str], path: str | Path) -> None:
+    """Refuse two classes of one name."""
+    repeated = [name for name, count in Counter(class_names).items() if count > 1]
+    require(not repeated, f"{path} has two classes called {''.join(repeated[:1])!r}: give each its own name.")
 
 
 class Origin(NamedTuple):
@@ -381,7 +387,7 @@ def _check_archive(file: Any, path: Path, needed: str) -> None:
     (An array whose name is damaged would else be one that is not there.)
     """
     require(hasattr(file, "zip"), f"{path} holds a bare array: call it .npy, or save it with numpy.savez.")
-    size, most = 0, memory()
+    size, most = 0, total_memory()
     for record in file.zip.infolist():
         file.zip.open(record).close()
         size += record.file_size if needed == "features" or record.filename != "features.npy" else 0

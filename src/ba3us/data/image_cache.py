@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import math
 import os
 import stat
 import warnings
@@ -20,8 +19,9 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ba3us.data.images import FORMATS, ImageList, Skipped
+from ba3us.data.machine import DEFAULT_CACHE_GB, cache_bytes, worker_count
 from ba3us.data.store import KEY_BYTES, Store, cache_folder
-from ba3us.errors import UserError, optional_import, require
+from ba3us.errors import UserError, optional_import
 from ba3us.progress import bar
 
 if TYPE_CHECKING:
@@ -189,8 +189,6 @@ def quiet_pillow() -> Iterator[None]:
 # Decoded images, kept: each file is decoded once, whichever list names it.
 
 
-_GIGABYTE = 10**9
-DEFAULT_GIGABYTES = 10.0
 _DECODER = 1  # part of every key: to be raised when decode() gives other pixels than before
 _MOST_WAITING = 1024  # images decoded ahead that nobody has asked for yet
 
@@ -277,7 +275,7 @@ def open_images(
     images: ImageList,
     side: int,
     *,
-    cache_gb: float = DEFAULT_GIGABYTES,
+    cache_gb: float = DEFAULT_CACHE_GB,
     workers: int | None = None,
     progress: bool = False,
     title: str = "Decoding",
@@ -300,7 +298,7 @@ def open_images(
     progress : bool
         Show a bar.
     """
-    budget, workers = budget_of(cache_gb), worker_count(workers)
+    budget, workers = cache_bytes(cache_gb), worker_count(workers)
     keys = [identity(images.file(row), side) for row in range(len(images))]
     store = Store(cache_folder() / "pixels", (side, side, 3), np.uint8, budget, keys)
     reasons: dict[int, str] = {}
@@ -370,20 +368,3 @@ def _rows_of(images: ImageList, rows: list[int], skipped: list[Skipped]) -> Imag
     labels = None if images.labels is None else images.labels[rows]
     paths = [images.paths[row] for row in rows]
     return dataclasses.replace(images, paths=paths, labels=labels, skipped=skipped)
-
-
-def budget_of(cache_gb: float) -> int:
-    """What a cache may hold, in bytes."""
-    require(0 <= cache_gb < math.inf, f"cache_gb is {cache_gb}: give 0 or more.")
-    return int(cache_gb * _GIGABYTE)
-
-
-def worker_count(workers: int | None) -> int:
-    """How many threads to use: as asked for, else one per core, at most 16."""
-    require(workers is None or workers > 0, f"workers is {workers}: give at least 1.")
-    return workers or min(cores(), 16)
-
-
-def cores() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

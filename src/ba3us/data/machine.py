@@ -1,19 +1,42 @@
-"""How much memory this machine has, so that what cannot fit is refused before it is tried."""
+"""What this machine has: memory, processors, and room for caches."""
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import suppress
 from pathlib import Path
 
-_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+from ba3us.errors import require
+
+DEFAULT_CACHE_GB = 10.0
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_GIGABYTE = 10**9
+_MAX_WORKERS = 16  # by default
 
 
-def memory() -> int | None:
-    """Bytes of memory that this process can have at most: the machine's, or its container's; None: unknown."""
-    found = []
+def total_memory() -> int | None:
+    """Bytes of memory of this machine, or of its container; None if unknown."""
+    sizes = []
     with suppress(AttributeError, ValueError, OSError):  # not on every system
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     with suppress(OSError, ValueError):  # also where it says "max"
-        found.append(int(_LIMIT.read_text()))
-    return min(found, default=None)
+        sizes.append(int(_CONTAINER_LIMIT.read_text()))
+    return min(sizes, default=None)
+
+
+def cpu_count() -> int:
+    """Number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def worker_count(workers: int | None) -> int:
+    """Number of threads: `workers`, by default one per processor and at most 16."""
+    require(workers is None or workers > 0, f"workers is {workers}: give at least 1.")
+    return workers or min(cpu_count(), _MAX_WORKERS)
+
+
+def cache_bytes(cache_gb: float) -> int:
+    """Bytes that a cache may hold, from 10⁹ bytes."""
+    require(0 <= cache_gb < math.inf, f"cache_gb is {cache_gb}: give 0 or more.")
+    return int(cache_gb * _GIGABYTE)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ba3us import __version__
 from ba3us.data import Target, image_domains
+from ba3us.data.domains import evenly_spaced_indices
 from ba3us.data.image_cache import DRAFT, UnreadableError, decode, quiet_pillow
 from ba3us.data.image_domains import PixelArray
 from ba3us.data.writing import check_new_file, new_file, new_files
@@ -73,10 +74,10 @@ def _target_rows(run: Run) -> np.ndarray:
     samples = run.model.blueprint.samples
     if isinstance(samples, Arrays):
         features = opening.read_array(run.spec.target).features
-        return np.asarray(features[_spread(len(features))])
+        return np.asarray(features[evenly_spaced_indices(len(features), _MOST)])
     listed, squares = opening.list_images(run.spec.target, run.spec.root), []
     with quiet_pillow():
-        for row in _spread(len(listed)):
+        for row in evenly_spaced_indices(len(listed), _MOST):
             try:
                 squares.append(decode(listed.file(row), samples.side))
             except UnreadableError:
@@ -84,11 +85,6 @@ def _target_rows(run: Run) -> np.ndarray:
     if not squares:
         raise UserError(f"None of the first images of {run.spec.target} can be read.")
     return np.stack(squares)
-
-
-def _spread(count: int) -> np.ndarray:
-    """So many rows, at most, from the first to the last."""
-    return np.unique(np.linspace(0, count - 1, _MOST).astype(int))
 
 
 def _random(run: Run) -> np.ndarray:

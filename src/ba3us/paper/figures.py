@@ -18,12 +18,11 @@ import torch
 from ba3us.bench.jobs import Job, Outcome, execute
 from ba3us.bench.protocol import superscripted
 from ba3us.data import Target
-from ba3us.data.domains import Part
+from ba3us.data.domains import Part, evenly_spaced_indices
 from ba3us.data.writing import new_file
 from ba3us.errors import optional_import, require
 from ba3us.losses import complement_entropy
 from ba3us.run.build import Model
-from ba3us.run.predict import evenly
 
 # --- style ------------------------------------------------------------------------------------------------
 # The common look of all figures: colours, lines and sizes that survive grey print and colour blindness.
@@ -127,7 +126,7 @@ def in_plane(model: Model, source: Target, target: Target) -> pd.DataFrame:
     At most :data:`MOST_POINTS` in all: up to half of them from each domain, evenly spaced over its rows. Only
     these go through the network.
     """
-    kept = [evenly(len(domain), MOST_POINTS // 2) for domain in (source, target)]
+    kept = [evenly_spaced_indices(len(domain), MOST_POINTS // 2) for domain in (source, target)]
     seen = [_features(model, Part(domain, rows)) for domain, rows in zip((source, target), kept)]
     xy = tsne(np.concatenate(seen))
     named = {

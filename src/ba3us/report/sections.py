@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from ba3us import methods
 from ba3us.assess.calibration import LEVEL, Calibration
 from ba3us.assess.scoring import accuracies, scored, summary, updates_before
+from ba3us.data.domains import evenly_spaced_indices
 from ba3us.data.image_cache import UnreadableError, quiet_pillow, thumbnail
 from ba3us.errors import UserError
 from ba3us.paper.figures import MOST_POINTS, tsne
@@ -23,7 +24,7 @@ from ba3us.report.page import Cell, Chart, Charts, Code, Part, Picture, Pictures
 from ba3us.report.run_report import SPACE, RunReport, counted, listed, percent
 from ba3us.run import storage as files
 from ba3us.run.opening import Images, list_images
-from ba3us.run.predict import Both, evenly, some_rows
+from ba3us.run.predict import Both, some_rows
 
 # --- classes ----------------------------------------------------------------------------------------------
 # Which classes the target holds, as far as the run can tell.
@@ -460,7 +461,7 @@ def _clouds(told: RunReport) -> list[Part]:
         )
     ]
     if len(features) >= _FEWEST:
-        few = evenly(len(features), _QUICK if told.quick else MOST_POINTS)
+        few = evenly_spaced_indices(len(features), _QUICK if told.quick else MOST_POINTS)
         with threadpool_limits(1):  # many threads wait for each other longer than they compute
             xy = tsne(features[few])
         part = drawn if len(few) == len(features) else f"{len(few)} of these rows"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ba3us import methods
 from ba3us.data import Target
-from ba3us.data.machine import memory
+from ba3us.data.machine import total_memory
 from ba3us.errors import UserError, require
 from ba3us.methods.base import MethodOptions
 from ba3us.nn import Network
@@ -77,7 +77,7 @@ class Blueprint:
 
         Only of arrays, where a discriminator may grow with features times classes.
         """
-        most = memory()
+        most = total_memory()
         if most is None or not isinstance(self.samples, Arrays):
             return
         with torch.device("meta"):

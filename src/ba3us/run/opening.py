@@ -18,10 +18,18 @@ from torch import nn
 
 from ba3us.data import Source, Target
 from ba3us.data.activations import FrozenSource, FrozenTarget
-from ba3us.data.files import FeatureSet, check_same_backbone, encoded, read_features, read_labels
-from ba3us.data.image_cache import DEFAULT_GIGABYTES, CachedPixels, open_images
+from ba3us.data.files import (
+    FeatureSet,
+    check_distinct,
+    check_same_backbone,
+    encoded,
+    read_features,
+    read_labels,
+)
+from ba3us.data.image_cache import CachedPixels, open_images
 from ba3us.data.image_domains import ImageSource, ImageTarget, Pixels
 from ba3us.data.images import ImageList, Skipped, read_class_names, read_images
+from ba3us.data.machine import DEFAULT_CACHE_GB
 from ba3us.errors import did_you_mean, require
 from ba3us.methods.auto import NAME as AUTO
 from ba3us.nn import SMALL, Frozen
@@ -292,7 +300,7 @@ def view_count(spec: Spec) -> int:
 
 def gigabytes(spec: Spec) -> float:
     """What the caches may hold."""
-    return DEFAULT_GIGABYTES if spec.cache_gb is None else spec.cache_gb
+    return DEFAULT_CACHE_GB if spec.cache_gb is None else spec.cache_gb
 
 
 # --- features -----------------------------------------------------------------------------------------------
@@ -381,8 +389,7 @@ def _readable_classes(listed: ImageList, readable: ImageList) -> tuple[np.ndarra
     lost = sorted(set(listed.labels.tolist()) - set(kept.tolist()))
     reasons = [Skipped(names[label], "a class none of whose images can be read") for label in lost]
     classes = [names[label] for label in kept]
-    twice = [name for name in classes if classes.count(name) > 1]
-    require(not twice, f"{listed.root} has two classes called {twice[:1]}: give each its own name.")
+    check_distinct(classes, listed.root)
     return labels, classes, reasons
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ba3us.assess.calibration import LEVEL, Calibration
 from ba3us.data import Target
+from ba3us.data.domains import evenly_spaced_indices
 from ba3us.data.files import new_table
 from ba3us.data.image_cache import Readable, open_images
 from ba3us.data.images import ImageList
@@ -179,11 +180,6 @@ class Both(NamedTuple):
     target: Rows
 
 
-def evenly(rows: int, most: int) -> np.ndarray:
-    """At most so many row numbers, evenly spaced: files are often in the order of their classes."""
-    return np.arange(rows) if rows <= most else np.linspace(0, rows - 1, most).round().astype(int)
-
-
 def some_rows(model: Model, spec: Spec, sizes: tuple[int, int], most: int) -> Both:
     """At most `most` rows of each domain that a spec names; a sentence if they are not what they were.
 
@@ -212,7 +208,7 @@ def _arrays(model: Model, spec: Spec, sizes: tuple[int, int], most: int) -> Both
         f"The files have changed since the run: {opened.rows[0]} and {opened.rows[1]} rows, then {sizes[0]} "
         f"and {sizes[1]}, or other classes.",
     )
-    kept = [evenly(size, most) for size in sizes]
+    kept = [evenly_spaced_indices(size, most) for size in sizes]
     source = samples.domain(opened.source[kept[0]], "source")
     target = samples.domain(opened.target[kept[1]], "target")
     paths = opened.paths
@@ -242,7 +238,7 @@ def _images(model: Model, spec: Spec, sizes: tuple[int, int], most: int) -> Both
 
 
 def _part(images: ImageList, most: int) -> ImageList:
-    rows = evenly(len(images), most)
+    rows = evenly_spaced_indices(len(images), most)
     labels = None if images.labels is None else images.labels[rows]
     return dataclasses.replace(images, paths=[images.paths[row] for row in rows], labels=labels)
 

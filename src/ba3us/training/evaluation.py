@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ba3us import scores
 from ba3us.data import Source, Target
+from ba3us.data.domains import random_indices
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.base import DomainOutputs, Recipe
 from ba3us.nn.norms import Scale
@@ -125,9 +126,7 @@ def sample_batch(domain: Target) -> Tensor:
 
 def sample_rows(count: int) -> np.ndarray:
     """Row numbers of `count` samples: all, or :data:`MAX_ROWS` drawn at random with a fixed seed."""
-    if count <= MAX_ROWS:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(0).choice(count, MAX_ROWS, replace=False))
+    return random_indices(count, MAX_ROWS)
 
 
 def target_neighbours(
