@@ -139,7 +139,8 @@ def balanced_adversarial_loss(
         of_source, of_target = w_source.sum() + w_borrowed.sum(), w_target.sum()
         total = (1 + rho) * (of_source > 0) + (of_target > 0) + _EPS_SUM  # 2 + ρ, if both have any weight
         tiny = torch.finfo(weights.dtype).tiny
-        of_source, of_target = of_source.clamp(min=tiny), of_target.clamp(min=tiny)
+        # without any weight divide by 1: the gradient of w(x) would overflow before it meets m(y) = 0
+        of_source, of_target = (s.clamp(min=tiny) + (s == 0) for s in (of_source, of_target))
     return ((1 + rho) * (source.sum() + borrowed.sum()) / of_source + target.sum() / of_target) / total
 
 

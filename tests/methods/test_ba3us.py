@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from ba3us import losses, methods
+from ba3us.data import Source, Target
 from ba3us.methods.base import DomainOutputs, Outputs, Step
 from ba3us.nn import reverse_gradient
-from toys import CLASSES, build
+from ba3us.training import Callback
+from toys import CLASSES, WIDTH, build, trainer
 
 FAMILY = [e.name for e in methods.entries() if e.method is methods.get("ba3us").method]
 STEP = Step(3, 10)
@@ -275,3 +279,36 @@ def test_borrowed_count_follows_the_released_intervals():
 
 def test_effective_classes_of_a_fresh_method_are_all():
     assert build()[1].log_scalars(STEP)["effective_classes"] == pytest.approx(CLASSES)
+
+
+@pytest.mark.parametrize("quirks", [False, True])
+def test_quirks_of_the_release(quirks):
+    """The step after each refresh in evaluation mode, and a borrowed batch of one sample through batch norm."""
+    passes: list[tuple[bool, int]] = []
+    body = nn.Sequential(nn.Conv2d(3, WIDTH, 3), nn.BatchNorm2d(WIDTH), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    options = {"steps": 6, "refresh_every": 2, "batch_size": 4, "released_quirks": quirks}
+    run = trainer("ba3us", backbone=body, **options)
+
+    class Steps(Callback):
+        def on_step(self, trainer, step):
+            passes.append((body[1].training, len(moved)))
+            moved.clear()
+
+    moved: list[int] = []
+    body[1].register_forward_hook(lambda norm, x, y: moved.append(len(x[0])) if norm.training else None)
+    run.callbacks = [Steps()]
+    g = torch.Generator().manual_seed(0)
+    images = [torch.randn(n, 3, 5, 5, generator=g).numpy() for n in (24, 12)]
+    run.fit(Source(images[0], np.arange(24) % CLASSES, num_classes=CLASSES), Target(images[1]))
+    training, counts = zip(*passes)
+    assert all(training)  # in training mode again after every step
+    # one borrowed sample in the first two steps, and refreshes before steps 2 and 4
+    assert list(counts) == ([3, 3, 0, 2, 0, 2] if quirks else [2, 2, 2, 2, 2, 2])
+
+
+def test_the_quirks_are_published_settings_and_no_defaults():
+    entry = methods.get("ba3us")
+    assert not entry.options().released_quirks and entry.options("office31").released_quirks
+    for form, expected in {"released": True, "paper": False}.items():
+        method = build(released_quirks=True, form=form)[1]
+        assert (method.recipe().eval_step_after_refresh, method.single_borrowed) == (expected, expected)

@@ -251,3 +251,50 @@ def test_published_settings_are_settings_it_has(name):
             config = entry.options(protocol, task)
             for key, value in entry.settings.items():
                 assert getattr(config, key) == value, "a protocol changed what makes this system"
+
+
+# --- which samples pass the network together ------------------------------------------------------------------
+
+_BATCH, _BORROWED = 8, 2
+_ONE_PASS = {"cdan+transnorm", "iwan", "mcc", "pada", "san"}
+# only the target passes: the source has an encoder of its own, or no batch; MCS trains on the source alone
+_ONE_DOMAIN = {"adda", "iwan-original", "mcs", "shot", "source-only"}
+_SHUFFLED = {"sspda"}  # the target passes once more, with its tiles shuffled
+_BORROWS = {"ba3us", "ba3us+cdan", "ba3us+cdan-closed", "ba3us-closed", "ba3us-gradual"}
+_BORROWS |= {name.replace("ba3us", "baa") for name in _BORROWS - {"ba3us-gradual"}}
+
+
+@every_method
+def test_batch_norm_sees_the_samples_that_the_method_says(name):
+    """Sizes of the passes of one step through a network with batch norm (docs/fidelity.md)."""
+    entry = methods.get(name)
+    config = entry.options(**options_for(name, batch_size=_BATCH))
+    network = Network(TinyNet(), WIDTH, CLASSES, entry.method.head(config))
+    method = entry.create(network, config)
+    steps: list[list[int]] = []
+    network.backbone.register_forward_hook(
+        lambda module, x, y: steps[-1].append(len(x[0])) if network.training and module.training else None
+    )
+
+    class Steps(Callback):
+        def on_start(self, trainer):
+            steps.append([])
+
+        def on_step(self, trainer, step):
+            phases.append(step.phase)
+            steps.append([])
+
+    phases: list[str] = []
+    trained = Trainer(network, method, Execution(n_threads=1), callbacks=[Steps()])
+    images = [
+        np.random.default_rng(i).standard_normal((n, 3, 9, 9), dtype=np.float32) for i, n in ((0, 40), (1, 18))
+    ]
+    trained.fit(Source(images[0], np.arange(40) % CLASSES, num_classes=CLASSES), Target(images[1]))
+    passes = steps[phases.index("adapt")] if "adapt" in phases else steps[0]
+    if name in _ONE_PASS:
+        assert passes == [2 * _BATCH]
+    elif name in _ONE_DOMAIN:
+        assert passes == [_BATCH]
+    else:
+        more = [_BORROWED] * (name in _BORROWS) + [_BATCH] * (name in _SHUFFLED)
+        assert passes == [_BATCH, _BATCH, *more]

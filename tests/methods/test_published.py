@@ -69,9 +69,9 @@ def test_whose_settings_they_are_is_worked_out(name, protocol, task, options, no
 def test_whether_the_defaults_are_published_is_worked_out():
     assert methods.get("drcn").defaults_note() == "ours (none on record)"
     entry = methods.get("ba3us")
-    assert entry.defaults_note() == "ours (2 differ)"
-    assert set(entry.departures("office31")) == {"steps", "refresh_every", "learning_rate"}
-    settings = {"learning_rate": 1e-3, "steps": 2000}
+    assert entry.defaults_note() == "ours (3 differ)"
+    assert set(entry.departures("office31")) == {"steps", "refresh_every", "learning_rate", "released_quirks"}
+    settings = {"learning_rate": 1e-3, "steps": 2000, "released_quirks": True}
     same = dataclasses.replace(entry, settings=settings)
     assert same.defaults_note() == "published"
 

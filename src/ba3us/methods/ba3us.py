@@ -45,6 +45,9 @@ class BA3USOptions(MethodOptions):
     `gradual_weights` mixes m with the uniform weights in proportion to the progress. An early, wrong estimate
     then can't remove a present class. It is not in the paper; ``ba3us-gradual`` uses it.
     `conditional` gives D the product of p and f, plain or randomly projected (`product`).
+    `released_quirks` repeats two habits of the released program that change numbers where there is batch norm:
+    the step after each refresh runs in evaluation mode, and a borrowed batch of one sample passes on its own.
+    They are on in the published settings, and have no effect with ``form="paper"``.
     ``form="paper"`` follows the printed formulas where the released code differs (docs/fidelity.md).
     """
 
@@ -61,6 +64,7 @@ class BA3USOptions(MethodOptions):
     product: Product = "plain"
     discriminator_hidden: Size = 1024
     discriminator_dropout: BelowOne = 0.5
+    released_quirks: bool = False
     form: losses.Form = "released"
 
 
@@ -71,7 +75,7 @@ INFO = MethodInfo(
     "checked",
 )
 _BETA = {"office31": 5.0, "office-home": 1.0, "imagenet-caltech": 5.0}
-PUBLISHED = {d: Published({**BUDGET[d], "beta": beta}) for d, beta in _BETA.items()}
+PUBLISHED = {d: Published({**BUDGET[d], "beta": beta, "released_quirks": True}) for d, beta in _BETA.items()}
 
 
 @register("ba3us", INFO, PUBLISHED)
@@ -89,16 +93,17 @@ class BA3US(Method):
             self.condition = Conditional(width, network.num_classes, options.product)
             width = self.condition.out_features
         self.discriminator = Discriminator(width, options.discriminator_hidden, options.discriminator_dropout)
+        self.single_borrowed = options.released_quirks and options.form == "released"
         # m_c = 1/C at first (Algorithm 1)
         self.register_buffer("class_weights", torch.full((network.num_classes,), 1 / network.num_classes))
 
     def recipe(self) -> Recipe:
-        """The released schedule counts updates; the printed one, η0 (1 + 10 p)^(-0.75), progress."""
+        """The released schedule counts steps; the printed one, η0 (1 + 10 p)^(-0.75), progress."""
         recipe = super().recipe()
         if self.options.form == "paper":
             decay = InverseDecay(gamma=10.0, period=self.options.steps)
-            recipe = dataclasses.replace(recipe, decay=decay)
-        return recipe
+            return dataclasses.replace(recipe, decay=decay)
+        return dataclasses.replace(recipe, eval_step_after_refresh=self.options.released_quirks)
 
     def refresh(self, target: DomainOutputs) -> None:
         """m ∝ Σ_j G(F(x_j^t)), over the whole target (section 3.4)."""

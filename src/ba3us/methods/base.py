@@ -1,24 +1,27 @@
-"""The contract every system fulfils, and nothing else.
+"""The contract of a method: its options, what it asks of the training loop, and what it computes.
 
-A method is a small module with a frozen dataclass of hyper-parameters. It never sees files, devices or
-target labels. The loop asks it for a :class:`Recipe` (data), feeds it batches, minimises the sum of the
-terms it returns, and now and then shows it the outputs for the whole target.
+A method is a small module with a frozen dataclass of hyper-parameters. It never sees files, devices or target
+labels. The loop asks it for a :class:`Recipe`, gives it batches, minimises the sum of its terms, and at every
+refresh shows it the outputs for the whole target.
 
-How the hard ones fit, without a special case in the loop:
+How unusual methods fit without a special case in the loop:
 
-- ADDA, IWAN (two encoders): the method holds a frozen copy of the encoder for the source, which
-  ``begin_phase`` makes anew after the source phase; the network goes on as the target's, so `predict` needs
-  nothing; `outputs` sends each domain through its own; ``Phase.trains`` names what learns. The generator's
-  term calls the discriminator with detached weights, so one backward serves both players.
-- TWINs (two networks): the twin is a submodule; `outputs` adds its logits under ``extra``.
-- DRCN (a correction on one domain): a submodule that `outputs` adds to one domain's features.
-- TransNorm (one joint pass): the constructor swaps the network's norm layers; `joint` says one pass for both.
-- SSPDA (pixels): `outputs` is given the raw batch and shuffles its tiles; ``info.needs`` says "pixels".
-- SHOT (target indices, frozen head): batches carry their row numbers, so `losses` looks pseudo-labels up
+- ADDA, IWAN (two encoders): the method holds a frozen copy of the encoder for the source. ``begin_phase``
+  renews it after the source phase, `outputs` sends each domain through its own encoder, and ``Phase.trains``
+  names what learns. The generator's term calls the discriminator with detached weights, so one backward pass
+  serves both players.
+- TWINs (two networks): the second network is a submodule; `outputs` adds its logits under ``extra``.
+- DRCN (a correction of one domain): a submodule that `outputs` adds to that domain's features.
+- PADA, SAN, IWAN, MCC, TransNorm (batch norm over both domains): `joint` asks for one pass.
+- TransNorm (other norm layers): the constructor replaces them in the network.
+- ETN (a norm layer in evaluation mode): ``Phase.frozen_norms``.
+- BA³US as released (a step in evaluation mode): ``Recipe.eval_step_after_refresh``.
+- SSPDA (pixels): `outputs` gets the raw batch and shuffles its tiles; ``info.needs`` says "pixels".
+- SHOT (target indices, frozen classifier): batches carry sample numbers, so `losses` looks up the pseudo-labels
   that `refresh` wrote; ``Phase.trains`` leaves the classifier out, ``Phase.source`` the source.
 - MCS (no gradient): a last phase of zero steps; `refresh` solves in closed form, from the target and
-  (``Refresh.source``) what `refresh_source` kept of the source; `predict` uses the result.
-- HAFN, ADDA, warm-up (stages): ``Recipe.phases``, each with its own steps, trained parts and fresh optimiser.
+  (``Refresh.source``) from what `refresh_source` kept of the source; `predict` uses the result.
+- HAFN, ADDA, warm-up (stages): ``Recipe.phases``, each with its own steps, trained parts and optimiser.
 - ETN, JUMBOT (class-balanced source batches): ``Recipe.balanced_source``.
 - PADA (refresh at U-1 from ten views): ``Refresh(every=U, offset=-1, views=True)``.
 """
@@ -40,23 +43,24 @@ from ba3us.errors import did_you_mean, require
 from ba3us.nn import Head, Network
 from ba3us.schedules import InverseDecay
 
-# --- options ----------------------------------------------------------------------------------------------
-# The hyper-parameters that every method has, how they are checked, and how people type them.
+Setting = Literal["partial", "closed-set", "both"]
+Parity = Literal["checked", "textbook", "variant", "reconstruction"]
+WARMUP = "warmup"
 
 
 class Range(NamedTuple):
-    """What a number may be, in words and as a test."""
+    """Allowed values of a number, in words and as a test."""
 
     words: str
     holds: Callable[[Any], bool]
 
 
-# the kinds of numbers that options are; one that is none of these is given a Range of its own
+# the kinds of numbers that options are; an option may also have a Range of its own
 NonNegative = Annotated[float, Range("0 or more", lambda v: v >= 0)]
 Positive = Annotated[float, Range("above 0", lambda v: v > 0)]
-Share = Annotated[float, Range("in [0, 1]", lambda v: 0 <= v <= 1)]
+Fraction = Annotated[float, Range("in [0, 1]", lambda v: 0 <= v <= 1)]
 BelowOne = Annotated[float, Range("in [0, 1)", lambda v: 0 <= v < 1)]
-PositiveShare = Annotated[float, Range("in (0, 1]", lambda v: 0 < v <= 1)]
+PositiveFraction = Annotated[float, Range("in (0, 1]", lambda v: 0 < v <= 1)]
 Whole = Annotated[int, Range("0 or more", lambda v: v >= 0)]
 Count = Annotated[int, Range("at least 1", lambda v: v >= 1)]
 Size = Annotated[int, Range("from 1 to 100,000", lambda v: 1 <= v <= 100_000)]
@@ -67,13 +71,13 @@ NormedBatch = Annotated[int, Range("from 2 to 100,000, because of batch norm", l
 class MethodOptions:
     """Hyper-parameters that every method has.
 
-    `learning_rate` is that of the new layers; it falls as (1 + `decay_gamma`·t)^(-0.75), where t counts
-    updates or, with `decay_steps`, is the share of them that has passed (at most 1). `keep_classifier` keeps
-    the backbone's own pretrained classifier, without a bottleneck, at the backbone's learning rate;
+    `learning_rate` is that of the new layers. It falls as (1 + `decay_gamma`·t)^(-0.75), where t counts steps
+    or, with `decay_steps`, is the fraction of them that has passed (at most 1). `keep_classifier` keeps the
+    backbone's own pretrained classifier, without a bottleneck, at the backbone's learning rate.
     `bottleneck_norm` adds batch norm and ReLU after the bottleneck.
     """
 
-    unused: ClassVar[tuple[str, ...]] = ()  # what this method makes no use of: only the default will do
+    unused: ClassVar[tuple[str, ...]] = ()  # options without effect on this method; they keep their defaults
 
     steps: Whole = 1000
     warmup_steps: Whole = 0
@@ -95,18 +99,18 @@ class MethodOptions:
             value = _checked(each.name, getattr(self, each.name), kinds[each.name])
             object.__setattr__(self, each.name, value)
             if each.name in self.unused:
-                words = f"left at {each.default!r}, because this method makes no use of it"
+                words = f"left at {each.default!r}, because this method does not use it"
                 self.check(each.name, value == each.default, words)
         # a pretrained classifier may be used as it is
         self.check("steps", self.steps >= 1 or self.keep_classifier, "at least 1")
 
     def check(self, name: str, holds: bool, must_be: str) -> None:
-        """Raise a sentence naming the option, its value and what it must be, unless `holds`."""
+        """Raise an error with the option, its value and what it must be, unless `holds`."""
         require(holds, f"Option {name!r} is {getattr(self, name)!r}: it must be {must_be}.")
 
     @classmethod
     def build(cls, **options: Any) -> MethodOptions:
-        """Construct from named options; an unknown one is a sentence, not a traceback."""
+        """Construct from named options; an unknown name raises a UserError with a suggestion."""
         every = [f.name for f in dataclasses.fields(cls)]
         known = [name for name in every if name not in cls.unused]
         for name in options:
@@ -115,15 +119,15 @@ class MethodOptions:
 
     @property
     def interval(self) -> int:
-        """Updates between two refreshes: N_u, by default a tenth of the steps."""
+        """Steps between two refreshes: N_u, by default a tenth of all."""
         return self.refresh_every or max(1, self.steps // 10)
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
     """`value` as the option's type (bool, a Literal, a number with its Range, or one of these or None)."""
 
-    def must(hold: bool, words: str) -> None:
-        require(hold, f"Option {name!r} is {reprlib.repr(value)}: it must be {words}.")
+    def must(holds: bool, words: str) -> None:
+        require(holds, f"Option {name!r} is {reprlib.repr(value)}: it must be {words}.")
 
     if type(None) in get_args(kind):
         if value is None:
@@ -146,13 +150,11 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     return number(value)
 
 
-# --- as people type them -------------------------------------------------------------------------------------
-
 _WORDS = {"true": True, "false": False, "null": None}
 
 
 def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
-    """``name=value`` pairs; values are read as numbers (also 1e-3), true, false, null or words."""
+    """Options from ``name=value`` pairs; values are numbers (also 1e-3), true, false, null or words."""
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = (part.strip() for part in pair.partition("="))
@@ -173,54 +175,20 @@ def _value(text: str) -> Any:
     return text
 
 
-# --- base -------------------------------------------------------------------------------------------------
-# The contract every system fulfils, and nothing else.
-#
-# A method is a small module with a frozen dataclass of hyper-parameters. It never sees files, devices or
-# target labels. The loop asks it for a :class:`Recipe` (data), feeds it batches, minimises the sum of the
-# terms it returns, and now and then shows it the outputs for the whole target.
-#
-# How the hard ones fit, without a special case in the loop:
-#
-# - ADDA, IWAN (two encoders): the method holds a frozen copy of the encoder for the source, which
-#   ``begin_phase`` makes anew after the source phase; the network goes on as the target's, so `predict` needs
-#   nothing; `outputs` sends each domain through its own; ``Phase.trains`` names what learns. The generator's
-#   term calls the discriminator with detached weights, so one backward serves both players.
-# - TWINs (two networks): the twin is a submodule; `outputs` adds its logits under ``extra``.
-# - DRCN (a correction on one domain): a submodule that `outputs` adds to one domain's features.
-# - TransNorm (one joint pass): the constructor swaps the network's norm layers; `joint` says one pass for both.
-# - SSPDA (pixels): `outputs` is given the raw batch and shuffles its tiles; ``info.needs`` says "pixels".
-# - SHOT (target indices, frozen head): batches carry their row numbers, so `losses` looks pseudo-labels up
-#   that `refresh` wrote; ``Phase.trains`` leaves the classifier out, ``Phase.source`` the source.
-# - MCS (no gradient): a last phase of zero steps; `refresh` solves in closed form, from the target and
-#   (``Refresh.source``) what `refresh_source` kept of the source; `predict` uses the result.
-# - HAFN, ADDA, warm-up (stages): ``Recipe.phases``, each with its own steps, trained parts and fresh optimiser.
-# - ETN, JUMBOT (class-balanced source batches): ``Recipe.balanced_source``.
-# - PADA (refresh at U-1 from ten views): ``Refresh(every=U, offset=-1, views=True)``.
-
-
-Setting = Literal["partial", "closed-set", "both"]
-Parity = Literal["checked", "textbook", "variant", "reconstruction"]
-WARMUP = "warmup"
-
-
-# --- what flows through a step -------------------------------------------------------------------------
-
-
 class Batch(NamedTuple):
-    """Rows of one domain: inputs, their row numbers and, for source and borrowed rows, their labels."""
+    """Samples of one domain: inputs, their numbers and, for source and borrowed samples, their labels."""
 
     x: Tensor
     rows: Tensor
     labels: Tensor | None = None
 
     def none(self) -> Batch:
-        """The same batch without any row."""
+        """The same batch without any sample."""
         return Batch(self.x[:0], self.rows[:0], None if self.labels is None else self.labels[:0])
 
 
 class Inputs(NamedTuple):
-    """The batches of one step. `borrowed` may hold no rows. The target has no labels."""
+    """The batches of one step. `borrowed` may be empty. The target has no labels."""
 
     source: Batch
     target: Batch
@@ -229,7 +197,7 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True)
 class DomainOutputs:
-    """What the network says of one domain's rows; of all rows of it, features only where they are asked for."""
+    """Features and logits of samples of one domain. For a whole domain, features only where requested."""
 
     features: Tensor
     logits: Tensor
@@ -240,7 +208,7 @@ class DomainOutputs:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the network says of a step's rows."""
+    """Features and logits of all samples of a step."""
 
     source: DomainOutputs
     target: DomainOutputs
@@ -248,7 +216,7 @@ class Outputs:
 
     @classmethod
     def split(cls, features: Tensor, logits: Tensor, inputs: Inputs) -> Outputs:
-        """From features and logits of all rows, in the order of `inputs`."""
+        """From features and logits of all samples, in the order of `inputs`."""
         sizes = [len(batch.x) for batch in inputs]
         parts = zip(features.split(sizes), logits.split(sizes), inputs)
         return cls(*(DomainOutputs(f, z, batch.rows, batch.labels) for f, z, batch in parts))
@@ -259,12 +227,12 @@ class Outputs:
         return self.source, self.target, self.borrowed
 
     def together(self) -> tuple[Tensor, Tensor]:
-        """Features and logits of all rows: source, target, borrowed."""
+        """Features and logits of all samples: source, target, borrowed."""
         return torch.cat([d.features for d in self.domains]), torch.cat([d.logits for d in self.domains])
 
 
 class Step(NamedTuple):
-    """Where training stands: update `number` (from 0) of a phase whose schedules span `horizon` updates."""
+    """Position in training: step `number` (from 0) of a phase whose schedules span `horizon` steps."""
 
     number: int
     horizon: int
@@ -276,18 +244,16 @@ class Step(NamedTuple):
         return self.number / max(1, self.horizon)
 
 
-# --- what a method asks of the loop ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of training with its own schedule and optimiser.
+    """A part of training with its own schedule and optimiser.
 
-    `trains` lists prefixes of "network" and "method" parameters; all else is frozen, in eval mode.
-    Schedules span `horizon` updates (`steps`, if not given); the rate falls by its own `decay`, or by the
-    recipe's. A phase that `adapts` refreshes the method, borrows, and its evaluations are candidates for
-    selection; one that does not is evaluated at its end only. Without `source` or `target`, no batch of that
-    domain is drawn.
+    `trains` lists prefixes of "network" and "method" parameters; the rest is frozen, in evaluation mode.
+    `frozen_norms` names norm layers that stay in evaluation mode although their γ and β are trained.
+    Schedules span `horizon` steps (by default `steps`); the rate falls by the phase's `decay`, or by the
+    recipe's. In a phase that `adapts`, the method is refreshed and may borrow, and evaluations are candidates
+    for selection; any other phase is evaluated at its end only. Without `source` or `target`, no batch of
+    that domain is drawn.
     """
 
     name: str
@@ -298,10 +264,11 @@ class Phase:
     source: bool = True
     target: bool = True
     decay: InverseDecay | None = None
+    frozen_norms: tuple[str, ...] = ()
 
     @property
     def span(self) -> int:
-        """Updates that the phase's schedules span."""
+        """Steps that the phase's schedules span."""
         return self.steps if self.horizon is None else self.horizon
 
 
@@ -316,12 +283,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Refresh:
-    """When the whole target is predicted for `Method.refresh`: before update i, i % every == offset % every.
+    """When the whole target is predicted for `Method.refresh`: before step i, i % every == offset % every.
 
-    Update 0 never refreshes, unless `at_start`; the end of a phase always does. `views` asks for the
-    target's extra views (ten crops), if it has any; `source` that `Method.refresh_source` be shown the whole
-    source first; `again` that the target be predicted anew afterwards, where a refresh changes predictions;
-    `features` that both are shown features as well as logits (else they have none: [n, 0]).
+    Step 0 never refreshes, unless `at_start`; the end of a phase always does. `views` asks for the target's
+    extra views (ten crops), if it has any. `source` asks that `Method.refresh_source` gets the whole source
+    first. `again` predicts the target anew afterwards, where a refresh changes predictions. `features` passes
+    features as well as logits to both (otherwise they are empty: [n, 0]).
     """
 
     every: int
@@ -333,7 +300,7 @@ class Refresh:
     features: bool = False
 
     def due(self, index: int, steps: int) -> bool:
-        """Whether to refresh before update `index` of a phase that, or whose schedules, end after `steps`."""
+        """Whether to refresh before step `index`, where the phase or its schedules end after `steps`."""
         if index == 0 and steps > 0:
             return self.at_start
         return index % self.every == self.offset % self.every or index == steps
@@ -341,7 +308,11 @@ class Refresh:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train a method, as data."""
+    """How to train a method, as data.
+
+    With `eval_step_after_refresh` the network takes the step right after each refresh in evaluation mode: norms
+    use their running statistics and leave them as they are.
+    """
 
     phases: tuple[Phase, ...]
     refresh: Refresh
@@ -352,9 +323,10 @@ class Recipe:
     batch_size: int
     nesterov: bool = True
     balanced_source: bool = False
+    eval_step_after_refresh: bool = False
 
     def before(self, phase: str) -> int:
-        """Updates of the phases before the one of that name."""
+        """Steps of the phases before the one of that name."""
         names = [each.name for each in self.phases]
         return sum(each.steps for each in self.phases[: names.index(phase)])
 
@@ -376,11 +348,8 @@ class MethodInfo:
     note: str = ""
 
 
-# --- the contract --------------------------------------------------------------------------------------
-
-
 class Method(nn.Module):
-    """Base of every system. A subclass needs `Options` and `losses`; all else has a default.
+    """Base of every method. A subclass needs `Options` and `losses`; all else has a default.
 
     Parameters
     ----------
@@ -392,7 +361,8 @@ class Method(nn.Module):
     """
 
     Options: ClassVar[type[MethodOptions]] = MethodOptions
-    joint: ClassVar[bool] = False  # one pass for all domains even where batch norm then mixes them
+    joint: ClassVar[bool] = False  # one pass for all domains, even where batch norm then mixes them
+    single_borrowed: bool = False  # one borrowed sample alone passes batch norm of maps, by its positions
 
     def __init__(self, options: MethodOptions, network: Network) -> None:
         super().__init__()
@@ -401,12 +371,12 @@ class Method(nn.Module):
 
     @classmethod
     def head(cls, options: MethodOptions) -> Head:
-        """The layers this method wants on the backbone."""
+        """The layers on the backbone."""
         kept, norm = options.keep_classifier, options.bottleneck_norm
         return Head(None if kept else options.bottleneck, batch_norm=norm, relu=norm, keep_classifier=kept)
 
     def recipe(self) -> Recipe:
-        """How to train it. Default: an optional source-only warm-up, then one phase of `steps` updates."""
+        """How to train it. Default: an optional source-only warm-up, then one phase of `steps` steps."""
         c = self.options
         phases: tuple[Phase, ...] = (Phase("adapt", c.steps),)
         if c.warmup_steps:
@@ -426,22 +396,23 @@ class Method(nn.Module):
         )
 
     def begin_phase(self, network: Network, phase: Phase) -> None:
-        """Called before the first update of a phase (copy an encoder, reset a counter)."""
+        """Called before the first step of a phase (copy an encoder, reset a counter)."""
 
     def borrow(self, step: Step) -> int:
-        """How many extra source samples this step wants on the target's side."""
+        """Number of extra source samples on the target's side in this step."""
         return 0
 
     def outputs(self, network: Network, inputs: Inputs) -> Outputs:
         """Default: one pass per domain through the shared network (joined where the maths is the same)."""
         source, target, borrowed = inputs
-        if len(borrowed.x) == 1 and not self.joint and network.couples_samples:
-            borrowed = borrowed.none()  # one row has no batch statistics
+        passes_alone = self.joint or (self.single_borrowed and not network.couples_vectors)
+        if len(borrowed.x) == 1 and network.couples_samples and not passes_alone:
+            borrowed = borrowed.none()  # one sample has no batch statistics
         features, logits = network.passes(source.x, target.x, borrowed.x, joint=self.joint)
         return Outputs.split(features, logits, Inputs(source, target, borrowed))
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
-        """The terms of the warm-up phase: plain source cross-entropy."""
+        """The terms of the warm-up phase: unweighted source cross-entropy."""
         source = outputs.source
         assert source.labels is not None
         ones = torch.ones_like(source.logits[:, 0])
@@ -452,11 +423,11 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def log_scalars(self, step: Step) -> dict[str, float]:
-        """Scalars worth a column in the history (ramps, effective classes)."""
+        """Scalars for the training history (ramps, effective classes)."""
         return {}
 
     def refresh_source(self, source: DomainOutputs) -> None:
-        """Keep what `refresh` needs of the whole source, with labels; called before it, if asked for."""
+        """Keep what `refresh` needs of the whole source, with labels; called before it where requested."""
 
     def refresh(self, target: DomainOutputs) -> None:
         """Update class weights and the like from the network's outputs for the whole target."""

@@ -1,4 +1,4 @@
-"""CDAN+E on a network whose batch norm layers are TransNorm layers."""
+"""CDAN and CDAN+E: the discriminator is conditioned on the prediction through p ⊗ f. CDAN+TransNorm."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Literal
 from torch import Tensor
 
 from ba3us import losses
-from ba3us.methods.base import Method, MethodInfo, NormedBatch, Outputs, Recipe, Size, Step
+from ba3us.methods.base import Count, Method, MethodInfo, NormedBatch, Outputs, Recipe, Size, Step
 from ba3us.methods.registry import Published, Settings, register
 from ba3us.methods.shared import AdversarialOptions, source_risk
 from ba3us.nn import Conditional, Network, Product, reverse_gradient, swap_batch_norm
-
-# --- cdan -------------------------------------------------------------------------------------------------
-# CDAN and CDAN+E: the discriminator is conditioned on the prediction through the product p ⊗ f.
-
+from ba3us.schedules import ramp
 
 _EPS = 1e-5  # inside the logarithm of CDAN's entropy
 _REFERENCE = "Long et al., Conditional Adversarial Domain Adaptation, NeurIPS 2018"
@@ -75,21 +72,24 @@ class CDAN(Method):
         self.discriminator = options.discriminator(self.condition.out_features)
 
     def log_scalars(self, step: Step) -> dict[str, float]:
-        """λ."""
-        return {"lambda": self.options.reversal(step)}
+        """λ of the discriminator."""
+        return {"lambda": self.reversal(step)}
+
+    def reversal(self, step: Step) -> float:
+        """λ of the discriminator, one call ahead of that of the entropies."""
+        return self.options.reversal(step)
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
-        """Cross-entropy and conditional domain loss; the entropies' λ is one call behind D's."""
-        reversal = self.options.reversal(step)
-        alignment = self.alignment(outputs, reversal, self.options.reversal(step, ahead=0))
+        """Cross-entropy and conditional domain loss."""
+        alignment = self.alignment(outputs, self.reversal(step), self.options.reversal(step, ahead=0))
         return source_risk(outputs.source, self.options) | {"alignment": alignment}
 
     def alignment(self, outputs: Outputs, reversal: float, entropy_reversal: float) -> Tensor:
         """L_adv, with w = 1 + e^(-H(p)) in CDAN+E."""
         c, at = self.options, [len(outputs.source.features)]
         features, logits = outputs.together()
-        shown = self.condition(reverse_gradient(features, reversal), logits)
-        d_source, d_target = self.discriminator(shown).tensor_split(at)
+        conditioned = self.condition(reverse_gradient(features, reversal), logits)
+        d_source, d_target = self.discriminator(conditioned).tensor_split(at)
         if not c.entropy_weights:
             return losses.adversarial_loss(d_source, d_target)
         h = losses.entropy(logits, _EPS)
@@ -104,17 +104,18 @@ class CDAN(Method):
         return losses.adversarial_loss(d_source, d_target, w_source, w_target)
 
 
-# --- cdan transnorm ---------------------------------------------------------------------------------------
-# CDAN+E on a network whose batch norm layers are TransNorm layers.
-
-
 @dataclass(frozen=True, kw_only=True)
 class TransNormOptions(CDANOptions):
-    """Settings of CDAN+TransNorm: CDAN+E with a norm layer and ReLU after the bottleneck."""
+    """Settings of CDAN+TransNorm: CDAN+E with a norm layer and ReLU after the bottleneck.
+
+    λ of the discriminator rises over `discriminator_ramp_steps` steps, as released half as many (None) as λ of
+    the entropies.
+    """
 
     entropy_weights: bool = True
     bottleneck_norm: bool = True
     batch_size: NormedBatch = 36
+    discriminator_ramp_steps: Count | None = None
 
 
 @register(
@@ -135,11 +136,18 @@ class CDANTransNorm(CDAN):
     """CDAN+E; both domains pass through the network together, in halves."""
 
     Options = TransNormOptions
+    options: TransNormOptions
     joint = True
 
     def __init__(self, options: TransNormOptions, network: Network) -> None:
         swap_batch_norm(network)
         super().__init__(options, network)
+
+    def reversal(self, step: Step) -> float:
+        """λ of the discriminator, which rises twice as fast as that of the entropies."""
+        c = self.options
+        span = c.discriminator_ramp_steps or (c.ramp_steps or step.horizon) / 2
+        return c.ramp_high * ramp(step.number + 1, span, c.ramp_slope)
 
     def recipe(self) -> Recipe:
         """The warm-up too draws target rows: a training pass always has two halves."""

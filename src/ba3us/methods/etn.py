@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, NonNegative, Outputs, Recipe, Step
@@ -27,6 +28,7 @@ _RUN: Settings = {
     "ramp_steps": 5000,  # λ's counter of 10,000 advances twice per update
     "auxiliary_domain": 10.0,
     "auxiliary_class": 1.0,
+    "freeze_stem_norm": True,
 }
 _REUSED = "not run by its authors with this code; as for Office-Home"
 
@@ -64,13 +66,16 @@ def leaky_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 class ETNOptions(AdversarialOptions):
     """Settings of ETN: weights of the target entropy and of the auxiliary classifier's two terms.
 
-    Those two train the auxiliary classifier alone. At our common learning rate, ten times ETN's, a tenth of
-    the published weights trains it as fast as published; with the whole of them a run has diverged.
+    `freeze_stem_norm` keeps norm layers directly under the backbone in evaluation mode, as the original does:
+    of a ResNet's, the first. Their γ and β are trained. The two terms of the auxiliary classifier train it
+    alone. At the common learning rate here, ten times ETN's, a tenth of the published weights trains it as fast
+    as published; with the whole of them a run has diverged.
     """
 
     entropy_weight: NonNegative = 0.2
     auxiliary_domain: NonNegative = 1.0
     auxiliary_class: NonNegative = 0.1
+    freeze_stem_norm: bool = False
 
 
 @register(
@@ -99,10 +104,16 @@ class ETN(Method):
         hidden, dropout = options.discriminator_hidden, options.discriminator_dropout
         self.discriminator = options.discriminator(network.feature_dim)
         self.auxiliary = Perceptron(network.feature_dim, hidden, network.num_classes, dropout)
+        direct = network.backbone.named_children() if options.freeze_stem_norm else ()
+        self._frozen_norms = tuple(
+            f"network.backbone.{name}" for name, layer in direct if isinstance(layer, _BatchNorm)
+        )
 
     def recipe(self) -> Recipe:
         """Class-balanced source batches."""
-        return dataclasses.replace(super().recipe(), balanced_source=True)
+        recipe = super().recipe()
+        phases = tuple(dataclasses.replace(p, frozen_norms=self._frozen_norms) for p in recipe.phases)
+        return dataclasses.replace(recipe, phases=phases, balanced_source=True)
 
     def log_scalars(self, step: Step) -> dict[str, float]:
         """λ of the source rows."""

@@ -89,6 +89,7 @@ class IWAN(Method):
 
     Options = IWANOptions
     options: IWANOptions
+    joint = True
 
     def __init__(self, options: IWANOptions, network: Network) -> None:
         super().__init__(options, network)

@@ -37,6 +37,7 @@ class MCC(Method):
 
     Options = MCCOptions
     options: MCCOptions
+    joint = True
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and class confusion (of the process's own batch)."""

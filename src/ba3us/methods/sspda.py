@@ -16,13 +16,13 @@ from ba3us import losses
 from ba3us.errors import require
 from ba3us.methods.base import (
     DomainOutputs,
+    Fraction,
     Inputs,
     Method,
     MethodInfo,
     NonNegative,
     Outputs,
     Range,
-    Share,
     Size,
     Step,
 )
@@ -48,7 +48,7 @@ class SSPDAOptions(SourceRiskOptions):
     permutations: Annotated[int, Range("from 1 to 1000", lambda v: 1 <= v <= 1000)] = 30
     jigsaw_weight: NonNegative = 1.0
     entropy_weight: NonNegative = 0.2
-    grey: Share = 0.1
+    grey: Fraction = 0.1
 
 
 @functools.cache

@@ -13,7 +13,16 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.errors import UserError
-from ba3us.methods.base import Method, MethodInfo, NonNegative, Outputs, Positive, PositiveShare, Recipe, Step
+from ba3us.methods.base import (
+    Method,
+    MethodInfo,
+    NonNegative,
+    Outputs,
+    Positive,
+    PositiveFraction,
+    Recipe,
+    Step,
+)
 from ba3us.methods.registry import BUDGET, Published, register
 from ba3us.methods.shared import SourceRiskOptions, source_risk
 from ba3us.nn import Network
@@ -144,8 +153,8 @@ class Jumbot(Transport):
 class MPOTOptions(TransportOptions):
     """Settings of m-POT: the share of rows moved grows from `first_mass` to `mass` over half the steps."""
 
-    mass: PositiveShare = 0.325
-    first_mass: PositiveShare = 0.01
+    mass: PositiveFraction = 0.325
+    first_mass: PositiveFraction = 0.01
 
 
 @register(

@@ -123,6 +123,11 @@ class Network(nn.Module):
         """Whether a training pass mixes the samples of a batch (batch norm), so domains must stay apart."""
         return any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in self.modules())
 
+    @property
+    def couples_vectors(self) -> bool:
+        """Whether batch norm of vectors is in training mode: it has no statistics for one sample alone."""
+        return any(isinstance(m, nn.BatchNorm1d) and m.training for m in self.modules())
+
     def passes(self, *batches: Tensor, joint: bool = False) -> tuple[Tensor, Tensor]:
         """Features and logits of all rows of several batches, one batch after the other.
 

@@ -300,13 +300,23 @@ class Trainer:
         if step.number + 1 < phase.steps:
             next_step = step._replace(number=step.number + 1)
             self._feed.announce(self.streams, lambda: self._draw(phase, next_step))
+        in_eval_mode = self._in_eval_mode(phase, step)
+        if in_eval_mode:
+            self.module.network.eval()
         loss, terms = self._work.module(inputs, step)
+        if in_eval_mode:
+            set_trained(self.module, phase, self._trainable)
         self._work.backward(loss)
         self._notify("on_gradients", step)
         self._work.step()
         self._losses.add(step, loss, terms)
         if step.number % self.execution.log_every == 0:
             self._log(step, lr, len(rows.borrowed), terms)
+
+    def _in_eval_mode(self, phase: Phase, step: Step) -> bool:
+        """Whether the network takes this step in evaluation mode."""
+        wanted = self.recipe.eval_step_after_refresh and phase.adapts
+        return wanted and self.recipe.refresh.due(step.number, min(phase.steps, phase.span))
 
     def _draw(self, phase: Phase, step: Step) -> BatchIndices:
         batch = self.recipe.batch_size
@@ -513,6 +523,8 @@ def set_trained(module: nn.Module, phase: Phase, allowed: Collection[str]) -> No
         parameters = list(part.parameters())
         if parameters and not any(p.requires_grad for p in parameters):
             part.eval()
+    for name in phase.frozen_norms:
+        module.get_submodule(name).eval()
 
 
 def optimizer(module: nn.Module, recipe: Recipe, phase: Phase) -> torch.optim.SGD:
