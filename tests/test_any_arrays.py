@@ -68,7 +68,7 @@ def judged(method: str, x, y, xt) -> None:
     shares = model.class_presence_["proportion"]
     assert np.isfinite(shares).all() and abs(shares.sum() - 1) < 1e-3
     if method == "auto":
-        assert model.verdict_.outcome in ("helped", "no evidence", "harmed")
+        assert model.verdict_.outcome in ("likely helped", "no evidence", "likely harmed")
 
 
 @FEW

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
+import ba3us
 from arrays_toys import FAST, clouds
 from ba3us import PartialAdapter
 from ba3us.cli import main
+from ba3us.cli.app import with_options
 from ba3us.errors import UserError
 
 X, Y, XT, YT = clouds()
@@ -75,7 +78,7 @@ ARRAYS = [
 def test_arrays(x, y, xt, sentence):
     with pytest.raises(UserError, match=sentence) as caught:
         PartialAdapter("ba3us", **FAST).fit(x, y, xt)
-    assert is_one_sentence(str(caught.value)), str(caught.value)
+    assert is_one_sentence(str(caught.value)) and "--" not in str(caught.value), str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,10 @@ def test_arrays(x, y, xt, sentence):
         ({"steps": 1.5}, "Option 'steps' is 1.5: it must be a whole number"),
         ({"batch_size": 0}, "Option 'batch_size' is 0"),
         ({"random_state": -1}, "random_state is -1: it must be 0 or more"),
+        ({"selection": "entrpy"}, "The `selection` 'entrpy' is for named methods: .* name a `method`"),
+        ({"method": "dann", "selection": "entrpy"}, "did you mean 'entropy'"),
+        ({"task": "A->W"}, "The task 'A->W' is given without a protocol: add a `protocol`"),
+        ({"device": "tpu"}, "Unknown accelerator 'tpu'"),
         ({"n_threads": 0}, "`n_threads` is 0: it must be 1 or more"),
         ({"n_threads": "two"}, "`n_threads` is 'two': it must be a whole number"),
     ],
@@ -101,7 +108,25 @@ def test_arrays(x, y, xt, sentence):
 def test_parameters(parameters, sentence):
     with pytest.raises(UserError, match=sentence) as caught:
         PartialAdapter(**{"steps": 5, "n_threads": 1, **parameters}).fit(X, Y, XT)
-    assert is_one_sentence(str(caught.value))
+    assert is_one_sentence(str(caught.value)) and "--" not in str(caught.value)
+
+
+@pytest.mark.parametrize("folder", ["data", "run", "auto", "training", "nn", "export", "adapt.py"])
+def test_no_message_of_the_library_names_an_option_of_the_command_line(folder):
+    """Those of cli/ do; main() turns parameters in backticks into options."""
+    package = Path(ba3us.__file__).parent / folder
+    for file in package.rglob("*.py") if package.is_dir() else [package]:
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "").endswith(("require", "Error")):
+                text = " ".join(str(part.value) for part in ast.walk(call) if isinstance(part, ast.Constant))
+                assert not re.search(r"(^|[\s(])--[a-z]", text), f"{file}: {text}"
+
+
+def test_the_command_line_names_options():
+    assert with_options("`n_threads` is 0: it must be 1 or more.") == "--threads is 0: it must be 1 or more."
+    assert with_options("Add `on_nan='retry'`, or `cache_gb=0`.") == "Add --on-nan retry, or --cache-gb 0."
+    assert with_options("`skip_count_check`, `method_params`") == "--skip-count-check, --set"
+    assert with_options("The file `odd` stays.") == "The file `odd` stays."
 
 
 def test_a_diverging_run_says_what_to_do():

@@ -56,8 +56,11 @@ def parsed_wrongly(words: list[str]) -> str | None:
 
 
 def quick(*args: Any, **changes: Any) -> PartialAdapter:
-    """The estimator with fewer updates than a page asks for."""
+    """The estimator with fewer steps than a page asks for."""
     return PartialAdapter(*args, **changes | {"steps": 10, "n_threads": 1})
+
+
+quick.load = PartialAdapter.load  # type: ignore[attr-defined]
 
 
 @pytest.fixture

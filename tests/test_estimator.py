@@ -6,12 +6,14 @@ import copy
 import pickle
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn
 import torch
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -22,11 +24,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import ba3us
 from arrays_toys import FAST, NAMES, clouds
 from ba3us import PartialAdapter, methods
+from ba3us.adapt import adapt
+from ba3us.data import Target
 from ba3us.data.domains import Mapped
 from ba3us.errors import UserError
+from ba3us.run.spec import Spec
 from ba3us.training import Callback, Trainer
 
 X, Y, XT, YT = clouds()
+WITHOUT_TARGET = pytest.mark.filterwarnings("ignore:No target is given")
 ON_FEATURES = [e.name for e in methods.entries() if "pixels" not in e.info.needs]
 
 
@@ -54,6 +60,7 @@ def same(one: PartialAdapter, other: PartialAdapter) -> bool:
 # --- scikit-learn's own checks ----------------------------------------------------------------------------
 
 
+@WITHOUT_TARGET
 @parametrize_with_checks([PartialAdapter(steps=40, n_threads=1)])
 def test_scikit_learns_suite(estimator, check):
     check(estimator)
@@ -113,13 +120,16 @@ def test_every_method_that_takes_features(name):
     assert np.array_equal(again.predict_proba(XT), model.predict_proba(XT))
 
 
-def test_without_a_target_it_is_source_only_for_as_many_updates():
-    plain = adapter(warmup_steps=5).fit(X, Y)
+def test_without_a_target_it_is_source_only_for_as_many_steps():
+    with pytest.warns(UserWarning, match="No target is given.*source only.*pass Xt"):
+        plain = adapter(warmup_steps=5).fit(X, Y)
     assert plain.run_.model.blueprint.method == "source-only"
     assert plain.history_["step"].max() == 35
     assert plain.best_index_ is None and plain.evaluations_ == []
     assert plain.classes_present_.tolist() == NAMES.tolist() and np.allclose(plain.class_proportions_, 1 / 4)
-    direct = adapter("source-only", steps=35, method_params={"bottleneck": 8}).fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # who names source-only knows
+        direct = adapter("source-only", steps=35, method_params={"bottleneck": 8}).fit(X, Y)
     assert np.array_equal(plain.predict_proba(XT), direct.predict_proba(XT))
     assert plain.score(X, Y) > 0.9
 
@@ -190,6 +200,158 @@ def test_threads_are_used():
         assert look.n_threads == n_threads and torch.get_num_threads() == before
 
 
+# --- what it says of the target ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def judged():
+    return PartialAdapter(steps=60, n_threads=1).fit(X, Y, XT)
+
+
+def test_class_presence_is_indexed_by_class(fitted, judged):
+    for model in (fitted, judged):
+        table = model.class_presence_
+        assert table.index.name == "class" and table.index.tolist() == NAMES.tolist()
+        assert list(table)[:5] == ["proportion", "low", "high", "mean_probability", "present"]
+        assert set(table["present"]) <= {"present", "absent", "uncertain"}
+        assert model.classes_present_.tolist() == table.index[table["present"] == "present"].tolist()
+    assert judged.class_presence_.loc["ant", "present"] == "present"
+
+
+@WITHOUT_TARGET
+def test_without_a_target_nothing_is_known_of_the_classes():
+    table = adapter().fit(X, Y).class_presence_
+    assert table[["proportion", "mean_probability"]].isna().all(axis=None)
+    assert set(table["present"]) == {"uncertain"}
+
+
+def test_probabilities_are_calibrated_where_that_is_known(fitted, judged):
+    for model in (fitted, judged):
+        logits, p = model.decision_function(XT), model.predict_proba(XT)
+        temperature = 1 if model.calibration_ is None else model.calibration_.temperature
+        assert logits.dtype == p.dtype == np.float32
+        assert np.allclose(softmax(logits / temperature, axis=1), p, atol=1e-6)
+        assert np.array_equal(model.classes_[logits.argmax(axis=1)], model.predict(XT))
+        assert np.array_equal(model.classes_[p.argmax(axis=1)], model.predict(XT))
+    assert fitted.calibration_ is None and judged.calibration_.temperature != 1
+
+
+def test_the_decision_for_two_classes_is_one_column():
+    model = adapter().fit(X, Y == "ant", XT)
+    decision = model.decision_function(XT)
+    assert decision.shape == (len(XT),) and np.array_equal(decision > 0, model.predict(XT))
+
+
+def test_predictions_may_abstain(judged, fitted):
+    confidence = judged.calibration_.confidence(judged.decision_function(XT))
+    strict, some, loose = (judged.predict(XT, max_error=level) for level in (0.001, 0.05, 0.5))
+    assert np.array_equal(np.ma.getmaskarray(some), confidence < judged.calibration_.threshold(0.05))
+    assert strict.mask.sum() >= some.mask.sum() >= loose.mask.sum() and strict.mask.sum() > loose.mask.sum()
+    assert some.dtype == judged.classes_.dtype and np.array_equal(some.data, judged.predict(XT))
+    assert not np.ma.isMaskedArray(judged.predict(XT))
+    with pytest.raises(UserError, match="'ba3us' has no calibration: use method='auto' or assess=True"):
+        fitted.predict(XT, max_error=0.05)
+    with pytest.raises(UserError, match="error level is 2"):
+        judged.predict(XT, max_error=2)
+
+
+# --- on disk ----------------------------------------------------------------------------------------------
+
+
+def alike(one: PartialAdapter, other: PartialAdapter) -> None:
+    """The same predictions and attributes."""
+    for name in ("predict", "predict_proba", "decision_function", "transform"):
+        assert np.array_equal(getattr(one, name)(XT), getattr(other, name)(XT)), name
+    for name in ("classes_", "class_proportions_", "classes_present_"):
+        first, second = getattr(one, name), getattr(other, name)
+        assert first.dtype == second.dtype and np.array_equal(first, second), name
+    for name in ("history_", "class_presence_"):
+        pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_dtype=False)
+    assert one.calibration_ == other.calibration_ and one.best_index_ == other.best_index_
+    assert (one.leaderboard_ is None) == (other.leaderboard_ is None)
+    assert len(one.evaluations_) == len(other.evaluations_) and one.n_features_in_ == other.n_features_in_
+    if one.verdict_ is not None:
+        assert one.verdict_.to_dict() == other.verdict_.to_dict()
+
+
+def test_what_is_saved_is_loaded(judged, fitted, tmp_path):
+    for name, model in (("judged", judged), ("fitted", fitted)):
+        model.save(tmp_path / name)
+        loaded = PartialAdapter.load(tmp_path / name)
+        alike(model, loaded)
+        assert loaded.get_params() == model.get_params()
+        loaded.save(tmp_path / name)  # in place of the other one
+        alike(model, PartialAdapter.load(tmp_path / name))
+    assert np.array_equal(
+        judged.predict(XT, max_error=0.05).mask,
+        PartialAdapter.load(tmp_path / "judged").predict(XT, max_error=0.05).mask,
+    )
+    assert same(clone(loaded).fit(X, Y, XT), fitted)
+
+
+@WITHOUT_TARGET
+@pytest.mark.parametrize("labels", [np.array([7, 3, 1, 4], np.uint8), np.array([1.5, 2, 3, 4], np.float32)])
+def test_labels_and_columns_are_loaded_as_they_were(tmp_path, labels):
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    y = labels[np.searchsorted(NAMES, Y)].round()
+    model = adapter(random_state=None, method_params={"bottleneck": np.int64(8)}).fit(frame, y)
+    model.save(tmp_path / "run")
+    loaded = PartialAdapter.load(tmp_path / "run")
+    assert loaded.classes_.dtype == labels.dtype and loaded.feature_names_in_.tolist() == list("abcdef")
+    assert loaded.best_index_ is None and loaded.evaluations_ == []
+    assert np.array_equal(loaded.predict_proba(frame), model.predict_proba(frame))
+    again = clone(loaded).fit(frame, y)
+    assert np.array_equal(
+        again.predict_proba(frame), model.predict_proba(frame)
+    )  # with the seed that was drawn
+
+
+def test_a_run_of_the_command_line_is_loaded(tmp_path):
+    np.savez(tmp_path / "s.npz", features=X, labels=Y)
+    np.savez(tmp_path / "t.npz", features=XT)
+    source, target = str(tmp_path / "s.npz"), str(tmp_path / "t.npz")
+    options = {"steps": 30, "bottleneck": 8, "discriminator_hidden": 8}
+    run = adapt(
+        Spec(source=source, target=target, method="ba3us", method_params=options, n_threads=1), tmp_path / "run"
+    )
+    model = PartialAdapter.load(tmp_path / "run")
+    assert np.array_equal(model.decision_function(XT), run.logits(Target(XT)))
+    assert model.method == "ba3us" and model.verdict_.outcome == run.verdict.outcome
+    direct = clone(model).fit(X, Y, XT)
+    assert np.array_equal(direct.predict_proba(XT), model.predict_proba(XT))
+
+
+def test_what_cannot_be_saved_or_loaded_is_a_sentence(fitted, tmp_path):
+    with pytest.raises(NotFittedError):
+        adapter().save(tmp_path / "run")
+    with pytest.raises(UserError, match="label b'ant' is of type bytes, which can't be saved"):
+        adapter(steps=2).fit(X, Y.astype("S3"), XT).save(tmp_path / "run")
+    with pytest.raises(UserError, match="`selection` that is a function can't be saved"):
+        adapter(steps=2, selection=lambda outputs: 0.0).fit(X, Y, XT).save(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match="There is no run in"):
+        PartialAdapter.load(tmp_path / "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    with pytest.raises(UserError, match="holds other files"):
+        fitted.save(tmp_path / "mine")
+    cnn = adapt(
+        Spec(**image_like(tmp_path), method="source-only", method_params={"steps": 2}, backbone="small-cnn"),
+        tmp_path / "cnn",
+    )
+    assert cnn.verdict is None
+    with pytest.raises(UserError, match="is not on feature vectors"):
+        PartialAdapter.load(tmp_path / "cnn")
+
+
+def image_like(folder) -> dict[str, str]:
+    """Files of small grey squares."""
+    squares = np.random.default_rng(0).normal(size=(12, 1, 28, 28)).astype(np.float32)
+    np.savez(folder / "a.npz", features=squares, labels=np.arange(12) % 2)
+    np.savez(folder / "b.npz", features=squares)
+    return {"source": str(folder / "a.npz"), "target": str(folder / "b.npz")}
+
+
 # --- it repeats -------------------------------------------------------------------------------------------
 
 
@@ -251,6 +413,7 @@ def test_target_labels_are_never_looked_at(fitted, masked):
         )
 
 
+@WITHOUT_TARGET
 def test_only_source_rows_means_no_target():
     model = adapter().fit(X, Y, sample_domain=np.ones(len(X)))
     assert model.best_index_ is None and model.run_.model.blueprint.method == "source-only"
@@ -391,6 +554,7 @@ def test_grid_search_with_a_scorer_that_looks_at_the_target():
     assert grid.best_params_ == {"steps": 60}
 
 
+@WITHOUT_TARGET
 def test_cross_validation_without_a_target():
     assert cross_val_score(adapter(), X, Y, cv=2).mean() > 0.9
 
@@ -467,12 +631,13 @@ def test_importing_the_package_is_quick():
         _ = ba3us.nothing
 
 
+@WITHOUT_TARGET
 def test_a_named_method_is_judged_where_that_is_asked_for():
     small = {"steps": 20, "method_params": {"bottleneck": 8, "discriminator_hidden": 8}}
     alone = PartialAdapter("ba3us", **small).fit(X, Y, XT)
     judged = PartialAdapter("ba3us", assess=True, **small).fit(X, Y, XT)
     assert alone.verdict_ is None
-    assert judged.verdict_.outcome in ("helped", "no evidence", "harmed")
+    assert judged.verdict_.outcome in ("likely helped", "no evidence", "likely harmed")
     assert judged.verdict_.model_used == "adapted"
     assert np.array_equal(alone.predict(XT), judged.predict(XT))  # it stays as it is
     assert PartialAdapter("ba3us", assess=True, **small).fit(X, Y).verdict_ is None
