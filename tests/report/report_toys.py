@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -104,9 +103,10 @@ class Taken(HTMLParser):
                 rows[-1].append("".join(words).replace("\N{NO-BREAK SPACE}", " "))
         return rows
 
-    def spots(self) -> list[list[list[Any]]]:
-        """What answers to a pointer, chart by chart."""
-        return [json.loads(text) for text in self.texts("script", "spots")]
+    def tips(self) -> list[list[str]]:
+        """Tooltips, chart by chart."""
+        drawings = [figure.partition("</svg>")[0] for figure in self.text.split('<div class="plot"')[1:]]
+        return [Taken(f"<svg{drawing.partition('<svg')[2]}</svg>").texts("title") for drawing in drawings]
 
 
 def taken(path: Path) -> Taken:

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from ba3us import bench
 from ba3us.bench.database import Failure
+from ba3us.bench.html_page import write_bench_page, write_database_page
 from ba3us.bench.jobs import execute
 from ba3us.cli import app
 from ba3us.errors import UserError
-from ba3us.report import write_bench_page, write_database_page
 
 METHODS = "source-only,dann"
 FAST = {"steps": 20, "batch_size": 8, "bottleneck": 4}
@@ -58,12 +58,12 @@ def test_a_study_has_its_tables_and_a_drawing_per_task(folder, study_and_rows):
         assert shown[1:] == [[c.text + (" ≈" if c.near else "") for c in row] for row in table.rows]
     titles = page.texts("figcaption")
     assert titles[:2] == ["P → Q", "Q → P"]
-    for title, chart in zip(("P->Q", "Q->P"), page.spots()):
+    for title, chart in zip(("P->Q", "Q->P"), page.tips()):
         own = rows[rows["task"] == title]
         wanted = {
-            f"{r['label']}\nseed {r['seed']}: {100 * r['accuracy:entropy']:.1f} %" for _, r in own.iterrows()
+            f"{r['label']}\nseed {r['seed']}: {100 * r['accuracy:entropy']:.1f}\xa0%" for _, r in own.iterrows()
         }
-        assert {spot[2] for spot in chart} == wanted
+        assert set(chart) == wanted
     assert "numpy" in page.section("made")
 
 
@@ -72,12 +72,12 @@ def test_gains_are_differences_on_the_same_task_and_seed(folder, study_and_rows)
     page = taken(write_bench_page(study, rows, bench.study_tables(study, rows), folder / "gain.html"))
     accuracy = rows.pivot_table(index=["task", "seed"], columns="label", values="accuracy:entropy")
     gain = (100 * (accuracy["dann"] - accuracy["source-only"])).groupby("task").mean()
-    (chart,) = (chart for chart in page.spots() if "points" in chart[0][2])
-    assert {spot[2] for spot in chart} == {f"dann\n{task}: {value:+.1f} points" for task, value in gain.items()}
+    (chart,) = (chart for chart in page.tips() if "points" in chart[0])
+    assert set(chart) == {f"dann\n{task}: {value:+.1f} points" for task, value in gain.items()}
     assert page.texts("button", "key") == ["P->Q", "Q->P"]
-    costs = page.spots()[-1]
-    assert sorted(spot[2].split("\n")[0] for spot in costs) == ["dann", "source-only"]
-    assert all("ms an update" in spot[2] for spot in costs)
+    costs = page.tips()[-1]
+    assert sorted(tip.split("\n")[0] for tip in costs) == ["dann", "source-only"]
+    assert all("ms per step" in tip for tip in costs)
 
 
 def test_a_database_gives_the_same_figures(folder, study_and_rows):
@@ -88,7 +88,7 @@ def test_a_database_gives_the_same_figures(folder, study_and_rows):
     there = taken(path)
     title = "toy: accuracy (%) by task"
     assert figures(here, title) == figures(there, title)
-    assert sorted(s[2] for s in here.spots()[0]) == sorted(s[2] for s in there.spots()[0])
+    assert sorted(here.tips()[0]) == sorted(there.tips()[0])
 
 
 def test_other_settings_under_one_label_are_rows_of_their_own(tmp_path):
@@ -119,9 +119,9 @@ def test_source_only_is_known_by_its_method_not_its_label(tmp_path):
     study, rows = run(tmp_path)
     rows = rows.assign(label=rows["label"].replace("source-only", "plain"))
     page = taken(write_bench_page(study, rows, bench.study_tables(study, rows), tmp_path / "p.html"))
-    (chart,) = (chart for chart in page.spots() if "points" in chart[0][2])
-    assert {spot[2].split("\n")[0] for spot in chart} == {"dann"}
-    assert len(page.all("path", "zero")) == 3  # two tasks and the gains
+    (chart,) = (chart for chart in page.tips() if "points" in chart[0])
+    assert {tip.split("\n")[0] for tip in chart} == {"dann"}
+    assert len(page.all("g", "reference")) == 3  # two tasks and the gains
 
 
 def test_without_source_only_there_is_no_gain(tmp_path):
@@ -129,7 +129,7 @@ def test_without_source_only_there_is_no_gain(tmp_path):
     study, rows = run(tmp_path, "dann")
     page = taken(write_bench_page(study, rows, bench.study_tables(study, rows), tmp_path / "p.html"))
     assert "no finished run of source-only" in page.section("gain")
-    assert "What accuracy costs" in page.texts("figcaption")
+    assert "Accuracy and cost" in page.texts("figcaption")
 
 
 def test_several_protocols_are_told_apart_and_a_shipped_one_has_its_title(tmp_path):

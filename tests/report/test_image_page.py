@@ -72,17 +72,16 @@ def test_the_least_and_the_most_certain_images_are_in_the_page(folder):
     least = min(lines, key=lambda line: float(line[3]))  # path, class, probability, confidence
     assert pictures[0][0]["alt"] == least[0]
     shown = "".join(page.texts("ul", "pictures")[0].split())
-    assert f"takenfor{least[1]},{100 * float(least[3]):.1f}%labelled{least[0].split('/')[0]}" in shown
+    assert f"predictedas{least[1]},{100 * float(least[3]):.1f}%labelled{least[0].split('/')[0]}" in shown
     assert "broken.jpg" in page.section("run")
     assert "Accuracy" in page.texts("h2")
 
 
 def test_images_of_both_domains_are_drawn_by_their_paths(folder):
     page = taken(write_run_page(folder / "run", out=folder / "plain.html"))
-    cloud = next(chart for chart in page.spots() if any(spot[2].startswith("source, ") for spot in chart))
-    texts = [spot[2] for spot in cloud]
+    texts = next(chart for chart in page.tips() if any(tip.startswith("source, ") for tip in chart))
     assert "source, red/3.png\nlabelled red" in texts
-    assert any(text.startswith(f"target, blue/{ODD}\ntaken for ") for text in texts)
+    assert any(text.startswith(f"target, blue/{ODD}\npredicted as ") for text in texts)
     assert len(texts) == 12 + 20 and not any("broken" in text for text in texts)
 
 

@@ -81,7 +81,7 @@ def test_parquet(made):
 
 def test_the_page(made):
     page = taken(made[0] / "run" / "report.html")
-    assert {row[0] for row in page.table("Classes by their share of the target")[1:]} == set(NAMES)
+    assert {row[0] for row in page.table("Classes by their proportion of the target")[1:]} == set(NAMES)
     assert page.all("b") == [] and len([a for a, _ in page.all("script") if "type" not in a]) == 1
     assert "source-only" in page.section("leaderboard")
     assert "error level" in page.section("confidence")

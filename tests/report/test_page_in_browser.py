@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_toys import NASTY, write_study
+from report_toys import NASTY, taken, write_study
 
 from ba3us import bench
+from ba3us.bench.html_page import write_database_page
 from ba3us.bench.jobs import execute
-from ba3us.report import write_database_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -84,17 +84,22 @@ def chart(page: Any, title: str) -> Any:
     return page.locator("figure.chart", has=page.locator("figcaption", has_text=re.compile(f"^{title}$")))
 
 
-def spot(figure: Any, number: int = 0) -> tuple[float, float, str]:
-    """Where a spot of a chart is in the window, and its text."""
+def place(figure: Any, number: int = 0) -> tuple[float, float]:
+    """Where the middle of a chart's point is in the window."""
     return figure.evaluate(
         """(figure, number) => {
-            const [x, y, text] = JSON.parse(figure.querySelector(".spots").textContent)[number];
-            const svg = figure.querySelector(".plot svg"), box = svg.getBoundingClientRect();
-            const unit = box.width / svg.viewBox.baseVal.width;
-            return [box.left + x * unit, box.top + y * unit, text];
+            const points = figure.querySelectorAll(".plot svg :is(.dot, .heat) :is(use, path):not(defs *)");
+            const box = points[number].getBoundingClientRect();
+            return [box.x + box.width / 2, box.y + box.height / 2];
         }""",
         number,
     )
+
+
+def tips_of(html: Path, title: str) -> list[str]:
+    """Tooltips of a chart in the order of the file."""
+    page = taken(html)
+    return dict(zip(page.texts("figcaption"), page.tips()))[title]
 
 
 def tip(figure: Any) -> str:
@@ -144,16 +149,12 @@ def test_names_are_shown_as_they_are(visit, nasty_page):
 
 def test_a_pointer_is_answered_where_a_point_is(visit, nasty_page):
     page = visit(nasty_page)
-    for title in ("Class weights", "PCA", "What is taken for what"):
-        figure = chart(page, title)
+    for title in ("Class proportions", "PCA", "Confusion matrix"):
+        figure, tips = chart(page, title), tips_of(nasty_page, title)
         figure.locator(".plot").scroll_into_view_if_needed()
-        x, y, text = spot(figure, 1)
+        x, y = place(figure)
         page.mouse.move(x, y)
-        assert figure.locator(".ring").is_visible()
-        near = figure.evaluate(
-            """figure => JSON.parse(figure.querySelector(".spots").textContent).map((spot) => spot[2])"""
-        )
-        assert tip(figure) in near and (title == "PCA" or tip(figure) == text)  # marks of a cloud lie on others
+        assert tip(figure) in tips and figure.locator(".at").count() == 1
         page.mouse.move(x, y + 2000)
         page.mouse.move(2, 2)
         assert tip(figure) == ""
@@ -172,46 +173,44 @@ def test_a_tip_stays_on_a_phone(visit, nasty_page):
 
 def test_a_legend_shows_and_hides(visit, nasty_page):
     page = visit(nasty_page)
-    figure = chart(page, "Class weights")
+    figure = chart(page, "Class proportions")
     key, other = figure.locator(".key").nth(0), figure.locator(".key").nth(1)
-    line = figure.locator('path.line[data-group="s0"]')
+    line = figure.locator('.line[data-group="s0"]')
     key.click()
     assert key.get_attribute("aria-pressed") == "false" and not line.is_visible()
-    x, y, text = spot(figure, 0)
-    page.mouse.move(x, y)
-    assert tip(figure) != text  # what is hidden does not answer
+    hidden = {text for text in tips_of(nasty_page, "Class proportions") if text.startswith(key.inner_text())}
+    page.mouse.move(*place(figure))
+    assert tip(figure) not in hidden  # what is hidden does not answer
     key.click()
     assert line.is_visible()
     other.dblclick()
-    assert not line.is_visible() and figure.locator("path.line:visible").count() == 1
+    assert not line.is_visible() and figure.locator("g.line:visible").count() == 1
     other.dblclick()
-    assert figure.locator("path.line:visible").count() == figure.locator(".key").count()
+    assert figure.locator("g.line:visible").count() == figure.locator(".key").count()
 
 
-def test_a_domain_of_the_cloud_can_be_hidden_and_colours_changed(visit, nasty_page):
+def test_a_domain_can_be_hidden_and_colours_changed(visit, nasty_page):
     page = visit(nasty_page)
     figure = chart(page, "PCA")
-    target = figure.locator("path.target[data-group]").first
-    by_class = target.evaluate("path => getComputedStyle(path).stroke")
+    fill = "group => getComputedStyle(group).fill"
+    by_class = figure.locator("g.target").first.evaluate(fill)
     page.get_by_role("radio", name="source and target").check()
-    by_domain = {
-        path.evaluate("path => getComputedStyle(path).stroke")
-        for path in figure.locator("path.target[data-group]").all()
-    }
+    by_domain = {group.evaluate(fill) for group in figure.locator("g.target").all()}
     assert len(by_domain) == 1 and by_domain != {by_class}
     assert not figure.locator(".key.of-class").first.is_visible()
     figure.locator(".key", has_text="target").click()
-    assert figure.locator("path.target[data-group]:visible").count() == 0
-    assert figure.locator("path.source[data-group]:visible").count() > 0
+    assert figure.locator("g.target:visible").count() == 0
+    assert figure.locator("g.source:visible").count() > 0
 
 
 def test_marks_of_a_benchmark_answer_too(visit, bench_html):
-    page = visit(bench_html)
-    figure = chart(page, "Points above or below source-only")
+    page, title = visit(bench_html), "Points above or below source-only"
+    figure = chart(page, title)
     figure.locator(".plot").scroll_into_view_if_needed()
-    x, y, text = spot(figure, 0)
+    x, y = place(figure)
     page.mouse.move(x, y)
-    assert tip(figure) == text
+    text = tip(figure)
+    assert text in tips_of(bench_html, title)
     figure.locator(".key").first.click()
     page.mouse.move(x + 1, y)
     assert tip(figure) != text
@@ -262,7 +261,7 @@ def test_arrow_keys_walk_over_the_points(visit, nasty_page):
     page = visit(nasty_page)
     figure = chart(page, "Entropy of the predictions")
     figure.locator(".plot").focus()
-    texts = [spot(figure, number)[2] for number in (0, 1)]
+    texts = tips_of(nasty_page, "Entropy of the predictions")
     page.keyboard.press("ArrowRight")
     assert tip(figure) == texts[0]
     page.keyboard.press("ArrowRight")
@@ -305,7 +304,7 @@ def test_without_script_everything_can_be_read(browser, nasty_page):
     page.goto(nasty_page.as_uri())
     assert not page.locator("#theme").is_visible()
     assert page.locator("#classes tbody th").last.is_visible()
-    assert page.locator("figure.chart svg path.line").first.is_visible()
+    assert page.locator("figure.chart svg g.line").first.is_visible()
     context.close()
 
 

@@ -213,7 +213,7 @@ def bench(
             with new_file(file) as part:
                 part.write_text(content, encoding="utf-8")
     if report is not None:
-        from ba3us.report import write_bench_page
+        from ba3us.bench.html_page import write_bench_page
 
         write_bench_page(study, ordered, tables, report)
     if json:

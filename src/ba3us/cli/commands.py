@@ -176,9 +176,11 @@ def report(
 ) -> None:
     """Write a page of a run or a benchmark: one file that opens anywhere, without a network."""
     with moment("Loading torch", not json):
-        from ba3us.report import write_database_page, write_run_page
+        from ba3us.report import write_run_page
 
     if path.is_file():
+        from ba3us.bench.html_page import write_database_page
+
         require(labels is None, f"--labels is for runs, but {path} is a file: leave it out.")
         page = write_database_page(path, protocol, out)
     else:

@@ -13,7 +13,6 @@ from ba3us.paper.figures import (
     framework,
     in_plane,
     suppressed,
-    tsne,
     uncertainty,
 )
 from ba3us.paper.produce import PLANS, Part, Plan, Row, plan
@@ -31,6 +30,5 @@ __all__ = [
     "in_plane",
     "plan",
     "suppressed",
-    "tsne",
     "uncertainty",
 ]

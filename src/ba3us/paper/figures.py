@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,12 +16,13 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ba3us.assess.projection import MAX_POINTS, tsne
 from ba3us.bench.jobs import Job, Outcome, execute
 from ba3us.bench.protocol import superscripted
 from ba3us.data import Target
 from ba3us.data.domains import Part, evenly_spaced_indices
 from ba3us.data.writing import new_file
-from ba3us.errors import optional_import, require
+from ba3us.errors import require
 from ba3us.losses import complement_entropy
 from ba3us.run.build import Model
 
@@ -77,8 +79,8 @@ def method_styles(names: Iterable[str]) -> dict[str, Look]:
 @contextmanager
 def canvas(width: float, height: float, layout: str | None = "constrained") -> Iterator[Any]:
     """A figure of that many inches in the common style; nothing global is touched."""
-    matplotlib = optional_import("matplotlib", "paper")
-    figures = optional_import("matplotlib.figure", "paper")
+    matplotlib = import_module("matplotlib")
+    figures = import_module("matplotlib.figure")
     with matplotlib.rc_context(_RC):
         yield figures.Figure(figsize=(width, height), layout=layout)
 
@@ -112,9 +114,6 @@ def legend_above(figure: Any, axes: Any, extra: Sequence[Any] = (), columns: int
 # Both domains in the plane (figure 5): t-SNE of what a trained network sees of some of their rows.
 
 
-MOST_POINTS = 2000  # in one t-SNE panel
-
-
 def placed(job: Job) -> Outcome:
     """Carry a job out as a benchmark does, and keep where its samples lie."""
     return execute(job, in_plane)
@@ -123,10 +122,10 @@ def placed(job: Job) -> Outcome:
 def in_plane(model: Model, source: Target, target: Target) -> pd.DataFrame:
     """One t-SNE of both domains in the model's features: columns x, y, domain and row.
 
-    At most :data:`MOST_POINTS` in all: up to half of them from each domain, evenly spaced over its rows. Only
-    these go through the network.
+    At most :data:`ba3us.assess.projection.MAX_POINTS` in all: up to half of them from each domain, evenly
+    spaced over its rows. Only these go through the network.
     """
-    kept = [evenly_spaced_indices(len(domain), MOST_POINTS // 2) for domain in (source, target)]
+    kept = [evenly_spaced_indices(len(domain), MAX_POINTS // 2) for domain in (source, target)]
     seen = [_features(model, Part(domain, rows)) for domain, rows in zip((source, target), kept)]
     xy = tsne(np.concatenate(seen))
     named = {
@@ -134,18 +133,6 @@ def in_plane(model: Model, source: Target, target: Target) -> pd.DataFrame:
         "row": np.concatenate(kept),
     }
     return pd.DataFrame({"x": xy[:, 0], "y": xy[:, 1], **named})
-
-
-def tsne(features: Any, seed: int = 0) -> np.ndarray:
-    """t-SNE to two dimensions (perplexity 30, started from PCA), after PCA to 50. [n, d] → [n, 2]."""
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-
-    x = np.asarray(features, dtype=np.float32)
-    require(len(x) >= 4, f"There are {len(x)} samples: t-SNE needs at least 4.")
-    x = PCA(min(50, *x.shape), random_state=seed).fit_transform(x)
-    perplexity = min(30.0, (len(x) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(x)
 
 
 def _features(model: Model, domain: Target) -> np.ndarray:
@@ -217,7 +204,7 @@ def uncertainty(out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path
 
 
 def _uncertainty_legend(figure: Any, axes: Any) -> None:
-    patches = optional_import("matplotlib.patches", "paper")
+    patches = import_module("matplotlib.patches")
     edge = {"edgecolor": INK, "linewidth": 0.7}
     keys = [
         patches.Patch(facecolor="white", hatch="////", label="before", **edge),
@@ -258,7 +245,7 @@ def _batches(axes: Any) -> None:
 
 
 def _modules(axes: Any) -> None:
-    polygon = optional_import("matplotlib.patches", "paper").Polygon
+    polygon = import_module("matplotlib.patches").Polygon
     corners = [(47, 10), (47, 56), (61, 47), (61, 19)]
     axes.add_patch(polygon(corners, facecolor=_PALE, edgecolor=INK, linewidth=0.9, joinstyle="round"))
     for x, y, width, height in ((78, 43, 17, 16), (78, 8, 17, 16), (64.5, 12, 8.5, 8)):
@@ -316,7 +303,7 @@ def _text(axes: Any, x: float, y: float, text: str, size: float = 6.5, **other: 
 def _box(
     axes: Any, x: float, y: float, width: float, height: float, face: str, edge: str, **other: Any
 ) -> None:
-    fancy = optional_import("matplotlib.patches", "paper").FancyBboxPatch
+    fancy = import_module("matplotlib.patches").FancyBboxPatch
     corners = f"round,pad=0,rounding_size={min(width, height) / 8}"
     looks = {"facecolor": face, "edgecolor": edge, "linewidth": 0.9, **other}
     axes.add_patch(fancy((x, y), width, height, corners, **looks))
@@ -429,7 +416,7 @@ def convergence(curves: pd.DataFrame, out: Path) -> list[Path]:
     checkpoints that each seed chose without labels.
     """
     _columns(curves, "task", "method", "seed", "updates", "accuracy", "selected")
-    lines = optional_import("matplotlib.lines", "paper")
+    lines = import_module("matplotlib.lines")
     tasks, looks = list(dict.fromkeys(curves["task"])), method_styles(curves["method"])
     width = COLUMN if len(tasks) == 1 else TEXT
     open_mark = {"markerfacecolor": "white", "markersize": 4.2, "markeredgewidth": 1.0}
@@ -465,7 +452,7 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
     20 classes, with all others in grey; markers tell the domains apart in both.
     """
     _columns(points, "task", "method", "x", "y", "domain", "label")
-    lines = optional_import("matplotlib.lines", "paper")
+    lines = import_module("matplotlib.lines")
     points = points.reset_index(drop=True)
     grid = [list(dict.fromkeys(points[c])) for c in ("task", "method")]
     dots = {"source": ("o", 2.5), "target": ("x", 4.5)}
@@ -510,8 +497,8 @@ def _point_colours(points: pd.DataFrame, by: str) -> pd.Series:
     """A colour per point: that of its domain, or of its class if the target holds it."""
     if by == "domain":
         return points["domain"].map({"source": SOURCE, "target": TARGET})
-    turbo = optional_import("matplotlib", "paper").colormaps["turbo"]
-    to_hex = optional_import("matplotlib.colors", "paper").to_hex
+    turbo = import_module("matplotlib").colormaps["turbo"]
+    to_hex = import_module("matplotlib.colors").to_hex
     present = sorted(points.loc[points["domain"] == "target", "label"].unique())[:_MOST_COLOURS]
     palette = [to_hex(turbo(share)) for share in np.linspace(0.05, 0.95, len(present))]
     return points["label"].map(dict(zip(present, palette))).fillna("#D8D8D8")

@@ -1,21 +1,19 @@
-"""Reports: pages made from what the code and the runs say themselves."""
+"""HTML pages: the report of a run; and the Markdown page of all methods."""
 
 from typing import TYPE_CHECKING, Any
 
 from ba3us.report.methods_page import methods_page
 
 if TYPE_CHECKING:
-    from ba3us.report.bench_page import write_bench_page, write_database_page
     from ba3us.report.run_page import write_run_page
 
-__all__ = ["methods_page", "write_bench_page", "write_database_page", "write_run_page"]
-_FROM = {"write_run_page": "run_page", "write_bench_page": "bench_page", "write_database_page": "bench_page"}
+__all__ = ["methods_page", "write_run_page"]
 
 
 def __getattr__(name: str) -> Any:
-    """Pages of runs and benchmarks, imported when they are first asked for: the methods page needs no torch."""
-    if name in _FROM:
-        from importlib import import_module
+    """Import the page of a run when it is first used: the page of the methods needs no torch."""
+    if name == "write_run_page":
+        from ba3us.report.run_page import write_run_page
 
-        return getattr(import_module(f"ba3us.report.{_FROM[name]}"), name)
+        return write_run_page
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

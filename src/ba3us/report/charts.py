@@ -1,178 +1,247 @@
-"""Charts of a benchmark: accuracy on each task, gain over source-only, what accuracy costs. They only draw."""
+"""Charts of the pages. matplotlib draws them; the result is SVG that fits into the page.
+
+The page forbids inline styles, so every style becomes an attribute or a class of ``page.css``. Classes follow
+the light and the dark theme. The buttons of a legend switch the elements of their ``data-group``. Every point
+has its tooltip as a ``<title>``. Text of users is never parsed: neither as mathematics nor as markup.
+"""
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from ba3us.report.page import Chart, Key, Spot
+from ba3us.progress import visible
+from ba3us.report.page import Chart, Key
 
-# --- svg --------------------------------------------------------------------------------------------------
-# Drawings as SVG text: elements, scales and axes. Colours and sizes of letters are the page's, by class.
+WIDTH, SMALL = 440, 320  # of charts, in points
+N_COLOURS = 8  # classes k0 … k7 of page.css, each with a dash of its own
+REST = "kx"  # the class of all other series
+_DOT = "M7 6a4 4 0 1 0 8 0a4 4 0 1 0-8 0z"  # in a legend
+_LETTER = 6.6  # points, about the width of one
+_MAX_DOTS = 60  # evaluations that are marked on their curve
+_MAX_WRITTEN = 12  # classes up to which the cells of a confusion matrix have their counts written in
+_MAX_LETTERS = 18  # of the name of a method
+_ROW = 17  # height of a method's row
+_MARKERS = "os^Dv" + "PhX"  # one per task, told apart without colour
 
-
-WIDTH, SMALL = 440, 320  # of drawings, in their own units, which are about a pixel on any screen
-_LETTER = 6.6  # about the width of one
-
-
-def element(name: str, *content: str, **attributes: object) -> Markup:
-    """An element; ``class_`` is ``class``, other underscores are hyphens, None leaves an attribute out."""
-    given = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
-        for key, value in attributes.items()
-        if value is not None
-    )
-    inner = Markup("").join(escape(part) for part in content)
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), given, inner)
-
-
-def drawing(height: float, *content: str, width: float = WIDTH) -> Markup:
-    """The whole of it."""
-    return element("svg", *content, viewBox=f"0 0 {width} {height:g}", aria_hidden="true", focusable="false")
-
-
-def text(x: float, y: float, words: str, class_: str = "", **more: object) -> Markup:
-    """Words at a place."""
-    return element("text", words, x=f"{x:.1f}", y=f"{y:.1f}", class_=class_ or None, **more)
+_THEME = {"#000001": "var(--ink)", "#000002": "var(--faint)", "#000003": "var(--grid)"}
+_INK, _FAINT, _GRID = _THEME
+_STYLE: dict[Any, Any] = {
+    "font.size": 10, "text.parse_math": False, "text.color": _INK, "axes.edgecolor": _GRID, "axes.linewidth": 1,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.labelcolor": _FAINT,
+    "axes.labelsize": 10, "axes.labelpad": 3, "grid.color": _GRID, "grid.linewidth": 1,
+    "xtick.color": _GRID, "ytick.color": _GRID, "xtick.labelcolor": _INK, "ytick.labelcolor": _INK,
+    "xtick.major.size": 3, "ytick.major.size": 0, "svg.fonttype": "none",
+}  # fmt: skip
+_ATTRIBUTES = ("fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "text-anchor")
 
 
-def short(words: str, most: int = 16) -> str:
-    """As many of the letters as there is room for."""
-    return words if len(words) <= most else f"{words[: most - 1]}…"
+def colour_class(number: int) -> str:
+    """The class of the series at that place."""
+    return f"k{number % N_COLOURS}"
 
 
-def width_of(words: Iterable[str]) -> float:
-    """About how wide the longest of them is."""
-    return _LETTER * max((len(each) for each in words), default=0)
+def shorten(name: str, length: int = 16) -> str:
+    """A name on one line, cut to `length` letters."""
+    name = visible(name)
+    return name if len(name) <= length else f"{name[: length - 1]}…"
 
 
-@dataclass(frozen=True)
-class Scale:
-    """From values to places along one axis."""
+# --- from matplotlib to the page ----------------------------------------------------------------------------
 
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
-    share: bool = False
 
-    def __call__(self, value: float) -> float:
-        """The place of a value."""
-        low, high, at = (
-            (math.log10(v) for v in (self.low, self.high, value)) if self.log else self._plain(value)
+class _Series(NamedTuple):
+    """What an artist becomes: an element with a class, which belongs to `groups`; its points have `tips`."""
+
+    class_: str
+    groups: str
+    tips: Sequence[str]
+
+
+class _Plot:
+    """Axes inside fixed margins (in points), and the artists that get a class, a group and tooltips."""
+
+    def __init__(
+        self,
+        width: float,
+        height: float,
+        left: float = 46,
+        top: float = 20,
+        right: float = 12,
+        bottom: float = 36,
+    ) -> None:
+        from matplotlib.figure import Figure
+
+        self.figure = Figure(figsize=(width / 72, height / 72), dpi=72)
+        self.axes = self.figure.add_axes(
+            (left / width, bottom / height, 1 - (left + right) / width, 1 - (top + bottom) / height)
         )
-        share = (at - low) / (high - low) if high > low else 0.5
-        return round(self.start + share * (self.end - self.start), 1)
+        self._series: dict[str, _Series] = {}
 
-    def _plain(self, value: float) -> tuple[float, float, float]:
-        return self.low, self.high, value
+    def add(self, artist: Any, class_: str, groups: str = "", tips: Iterable[str] = ()) -> None:
+        """Give an artist a class of page.css. Names of users are no part of its id."""
+        name = f"series-{len(self._series)}"
+        artist.set_gid(name)
+        self._series[name] = _Series(class_, groups, list(tips))
 
-    def ticks(self, about: int = 5) -> list[tuple[float, str]]:
-        """Round values in its range, and how they are written."""
-        values = _decades(self.low, self.high) if self.log else _steps(self.low, self.high, about)
-        return [(value, f"{100 * value:.10g} %" if self.share else f"{value:,.10g}") for value in values]
+    def line(self, x: Any, y: Any, class_: str, groups: str = "") -> None:
+        """A line through points."""
+        self.add(self.axes.plot(x, y, clip_on=False)[0], class_, groups)
+
+    def dots(
+        self, x: Any, y: Any, class_: str, groups: str = "", tips: Iterable[str] = (), marker: str = "o",
+        size: float = 4, colours: Any = None,
+    ) -> None:  # fmt: skip
+        """Marks `size` points wide, a tooltip for each."""
+        drawn = self.axes.scatter(
+            x, y, s=size**2, marker=marker, c=colours, linewidths=0, clip_on=False, zorder=3
+        )
+        self.add(drawn, class_, groups, tips)
+
+    def text(self, x: float, y: float, words: str, class_: str = "", groups: str = "", **options: Any) -> None:
+        """Words at a place; `options` are matplotlib's."""
+        self.add(self.axes.text(x, y, words, **options), class_, groups)
+
+    def pixels(self, x: Any, y: Any) -> np.ndarray:
+        """Places on the page for places in the axes, [n, 2] points from the top left."""
+        places = self.axes.transData.transform(np.column_stack([x, y]).astype(float))
+        return places * [1, -1] + [0, self.figure.bbox.height]
+
+    def text_at(
+        self, x: float, y: float, words: str, class_: str = "", groups: str = "", ha: str = "left"
+    ) -> None:
+        """Words at a place on the page, in points from the top left."""
+        words_at = (x, self.figure.bbox.height - y)
+        self.text(*words_at, words, class_, groups, transform=None, ha=ha, va="center")
+
+    def svg(self, salt: str) -> Markup:
+        """The drawing; `salt` tells its ids from those of the page's other charts."""
+        import matplotlib
+
+        matplotlib.rcParams["svg.hashsalt"] = salt
+        file = io.StringIO()
+        undated = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        self.figure.savefig(file, format="svg", transparent=True, metadata=undated)
+        root = ElementTree.fromstring(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", file.getvalue()))
+        for parent in list(root.iter()):
+            parent.tag = parent.tag.rpartition("}")[2]
+            for child in list(parent):
+                if child.tag.rpartition("}")[2] in ("metadata", "style", "clipPath"):
+                    parent.remove(child)
+        inside = {id(each) for definition in root.iter("defs") for each in definition.iter()}
+        references = {each.get(_LINK, "")[1:] for each in root.iter("use")}
+        for element in root.iter():
+            series = self._series.get(element.attrib.get("id", ""))
+            _to_attributes(element, references)
+            if series is not None:
+                _mark(element, series, inside)
+        for name in ("width", "height", "version"):
+            root.attrib.pop(name, None)
+        root.attrib |= {"aria-hidden": "true", "focusable": "false"}
+        text = ElementTree.tostring(root, encoding="unicode")
+        return Markup(re.sub("|".join(_THEME), lambda found: _THEME[found[0]], text))
 
 
-def scale(
-    values: Iterable[float], start: float, end: float, *also: float, log: bool = False, share: bool = False
-) -> Scale:
-    """Over all finite `values`, and those that are to be seen `also`, with a little air; a `share` is in %."""
-    finite = [v for v in (*values, *also) if math.isfinite(v) and (v > 0 or not log)]
-    low, high = min(finite, default=1.0), max(finite, default=1.0)
-    if log:
-        return Scale(low / 1.4, high * 1.4, start, end, log=True)
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_LINK = "{http://www.w3.org/1999/xlink}href"
+
+
+def _to_attributes(element: ElementTree.Element, references: set[str]) -> None:
+    """Turn styles into attributes; drop ids that nothing refers to, namespaces, blanks and long fractions."""
+    old = dict(element.attrib)
+    element.attrib.clear()
+    element.tail = None
+    element.text = element.text if (element.text or "").strip() else None
+    for name, value in old.items():
+        if name == "style":
+            styles = dict(part.strip().split(": ", 1) for part in value.split(";") if ": " in part)
+            element.attrib.update({name: styles[name] for name in _ATTRIBUTES if name in styles})
+        elif name in ("d", "x", "y", "transform", "viewBox"):
+            element.set(name, re.sub(r"-?\d+\.\d+", _rounded, " ".join(value.split())))
+        elif name == _LINK:
+            element.set("href", value)
+        elif name != "clip-path" and (name != "id" or value in references):
+            element.set(name, value)
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
+
+
+def _mark(group: ElementTree.Element, series: _Series, inside: set[int]) -> None:
+    """Class and groups of a series, and a tooltip for each of its points; page.css has the colours."""
+    if series.class_:
+        group.set("class", series.class_)
+    if series.groups:
+        group.set("data-group", series.groups)
+    shapes = [each for each in group.iter() if each.tag in ("path", "use", "text")]
+    for shape in shapes:
+        styles = dict(part.strip().split(": ", 1) for part in shape.get("style", "").split(";") if ": " in part)
+        shape.attrib.pop("style", None)
+        for name in ("text-anchor", "fill-opacity"):
+            if name in styles:
+                shape.set(name, styles[name])
+    for shape, tip in zip((each for each in shapes if id(each) not in inside), series.tips):
+        if tip:
+            ElementTree.SubElement(shape, "title").text = tip
+
+
+@contextmanager
+def _plot(*size: float, **margins: float) -> Iterator[_Plot]:
+    """A plot in the style of the pages, whatever the user's matplotlibrc says; nothing global is changed."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of letters that matplotlib's font lacks: the browser has them
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield _Plot(*size, **margins)
+
+
+def _number(value: float, _: float = 0) -> str:
+    return f"{value:,.10g}"
+
+
+def _percent(value: float, _: float = 0) -> str:
+    return f"{100 * value:.10g} %"
+
+
+def _fit(axis: Any, values: Iterable[float], *bounds: float, percent: bool = False) -> None:
+    """Limits over all finite `values` with a little air, up to `bounds` without; a few round ticks."""
+    from matplotlib.ticker import MaxNLocator
+
+    finite = [v for v in (*values, *bounds) if math.isfinite(v)]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
     air = 0.04 * (high - low) or max(abs(high), 1.0) * 0.1
-    low, high = low if low in also else low - air, high if high in also else high + air
-    return Scale(low, high, start, end, share=share)
+    limits = low if low in bounds else low - air, high if high in bounds and high > low else high + air
+    getattr(axis.axes, f"set_{axis.axis_name}lim")(*limits)
+    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(_percent if percent else _number)
 
 
-def _steps(low: float, high: float, about: int) -> list[float]:
-    if not high > low:
-        return [low]
-    rough = (high - low) / about
-    size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.999)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(n * step, 10) for n in range(first, last + 1)]
-
-
-def _decades(low: float, high: float) -> list[float]:
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    fine = [m * 10.0**p for p in powers for m in (1, 2, 5)]
-    seen = [v for v in fine if low <= v <= high]
-    return seen if len(seen) <= 6 else [v for v in seen if f"{v:e}".startswith("1")]
-
-
-def across(y: Scale, left: float, right: float) -> Markup:
-    """Grid lines from left to right, with their values."""
-    return Markup("").join(
-        element("path", d=f"M{left} {y(v)}H{right}", class_="grid") + text(left - 5, y(v) + 4, label, "end")
-        for v, label in y.ticks()
-    )
-
-
-def below(x: Scale, top: float, bottom: float, words: str, grid: bool = False) -> Markup:
-    """Ticks under a drawing, with their values and what they are."""
-    parts = []
-    for value, label in x.ticks():
-        parts.append(
-            element("path", d=f"M{x(value)} {top if grid else bottom}V{bottom + 3}", class_="grid")
-            + text(x(value), bottom + 15, label, "middle")
-        )
-    middle = (x.start + x.end) / 2
-    return Markup("").join([*parts, text(middle, bottom + 31, words, "middle faint")])
-
-
-def polyline(places: Sequence[tuple[float, float]]) -> str:
-    """The path through places."""
-    return "M" + "L".join(f"{x:g} {y:g}" for x, y in places)
-
-
-# a shape for every look, drawn from its middle
-_SHAPES = (
-    "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
-    "m-3.5-3.5h7v7h-7z",
-    "m0-4.6 4.4 7.8h-8.8z",
-    "m0-5 5 5-5 5-5-5z",
-    "m0 4.6 4.4-7.8h-8.8z",
-    "m-1.4-4.6h2.8v3.2h3.2v2.8h-3.2v3.2h-2.8v-3.2h-3.2v-2.8h3.2z",
-    "m-2.3-4h4.6l2.3 4-2.3 4h-4.6l-2.3-4z",
-    "m-4.5-2h9v4h-9z",
-)
-
-
-def shape(number: int, x: float, y: float) -> str:
-    """The path of a mark that is told from the others without its colour."""
-    return f"M{x:g} {y:g}{_SHAPES[number % len(_SHAPES)]}"
-
-
-def dots(places: Iterable[tuple[float, float]]) -> str:
-    """A path of marks so short that only their round or square ends are seen: few letters for many points."""
-    return "".join(f"M{x:g} {y:g}h.1" for x, y in places)
-
-
-# --- charts -----------------------------------------------------------------------------------------------
-# Charts of a run: curves over the updates, clouds of points, a matrix. They only draw.
-
-
-LOOKS = 8  # colours, each with a dash of its own, in page.css
-REST = "kx"  # the look of all others
-_TOP, _MARGIN, _RIGHT = 20, 40, WIDTH - 8
-_NAME = 13  # height of a name in a cloud
-_MOST_DOTS = 60  # evaluations that are marked on their curve
-_MOST_WRITTEN = 12  # classes up to which the cells of a matrix have their numbers written in
-
-
-def look(number: int) -> str:
-    """The look of the series at that place."""
-    return f"k{number % LOOKS}"
+def _free_place(
+    starts: Sequence[float], y: float, width: float, taken: list[tuple[float, float, float]]
+) -> tuple[float, float]:
+    """Where a name fits: at one of the `starts`, as near to `y` as can be, on no other name."""
+    for distance in itertools.count(0, 3):
+        for start, place in itertools.product(starts, (y + distance, y - distance)):
+            hits = any(start < x + w and x < start + width and abs(place - at) < 12 for x, at, w in taken)
+            if not hits and 0 < start < WIDTH - width:
+                taken.append((start, place, width))
+                return start, place
+    raise AssertionError("a page has no end")
 
 
 # --- curves -------------------------------------------------------------------------------------------------
@@ -180,211 +249,182 @@ def look(number: int) -> str:
 
 @dataclass(frozen=True)
 class Curve:
-    """Values over the updates."""
+    """Values over the training steps."""
 
     name: str
-    updates: Iterable[float]
+    steps: Iterable[float]
     values: Iterable[float]
-    look: str = "k0"
+    class_: str = "k0"
 
 
 @dataclass(frozen=True)
 class CurveAxes:
-    """What all curves of a run share: which update was `kept`, the last one, and where each phase begins."""
+    """What all curves of a run share: the `selected` step, the last one, and where each phase begins."""
 
-    kept: float
+    selected: float
     end: float
     phases: Sequence[tuple[float, str]] = ()
 
 
 def curves(
-    title: str,
-    summary: str,
-    drawn: Sequence[Curve],
-    course: CurveAxes,
-    *,
-    also: Sequence[float] = (),
-    share: bool = False,
-    small: bool = False,
-) -> Chart:
-    """Curves over the updates, the kept evaluation marked; `also` are values the axis must show."""
+    title: str, summary: str, drawn: Sequence[Curve], course: CurveAxes, *, bounds: Sequence[float] = (),
+    percent: bool = False, small: bool = False,
+) -> Chart:  # fmt: skip
+    """Curves over the training steps. The selected evaluation is marked; the axis reaches to the `bounds`."""
     width, height = (SMALL, 200) if small else (WIDTH, 270)
-    form, bottom = ".1%" if share else ".4g", height - _MARGIN
-    y = scale([v for c in drawn for v in c.values], bottom, _TOP, *also, share=share)
-    left = max(30, width_of(label for _, label in y.ticks()) + 8)
-    x = scale([], left, width - 12, 0, course.end)
-    parts = [across(y, left, width - 12), below(x, _TOP, bottom, "updates"), _events(x, course, bottom)]
-    spots: list[Spot] = []
-    for number, curve in enumerate(drawn):
-        group = f"s{number}"
-        found = [(u, v) for u, v in zip(curve.updates, curve.values) if math.isfinite(v)]
-        places = [(x(u), y(v)) for u, v in found]
-        if not places:
-            continue
-        parts.append(element("path", d=polyline(places), class_=f"line {curve.look}", data_group=group))
-        if len(places) <= _MOST_DOTS:
-            parts.append(element("path", d=dots(places), class_=f"dot small {curve.look}", data_group=group))
-        spots += [
-            Spot(*place, f"{curve.name}\n{v:{form}} after {u:,.0f} updates", (group,))
-            for place, (u, v) in zip(places, found)
-        ]
-    legend = (
-        [Key(f"s{n}", curve.name, f"line {curve.look}") for n, curve in enumerate(drawn)]
-        if len(drawn) > 1
-        else []
-    )
-    return Chart(title, summary, drawing(height, *parts, width=width), spots, legend)
+    form, legend = ".1%" if percent else ".4g", []
+    with _plot(width, height) as plot:
+        axes = plot.axes
+        _fit(axes.yaxis, [v for curve in drawn for v in curve.values], *bounds, percent=percent)
+        _fit(axes.xaxis, [], 0, course.end)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="y")
+        axes.set_xlabel("training steps")
+        top: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "va": "bottom"}
+        for start, name in course.phases if len(course.phases) > 1 else ():
+            axes.axvline(start, color=_GRID, linewidth=1)
+            if not small:
+                plot.text(start, 1.02, name, "faint", **top)
+        plot.add(axes.axvline(course.selected), "selected")
+        late = course.selected > 0.9 * course.end
+        plot.text(course.selected, 1.02, "selected", ha="right" if late else "center", **top)
+        for number, curve in enumerate(drawn):
+            points = [(step, v) for step, v in zip(curve.steps, curve.values) if math.isfinite(v)]
+            if not points:
+                continue
+            group = f"s{number}"
+            if len(drawn) > 1:
+                legend.append(Key(group, curve.name, f"line {curve.class_}"))
+            tips = [f"{curve.name}\n{v:{form}} after {step:,.0f} steps" for step, v in points]
+            x, y = zip(*points)
+            plot.line(x, y, f"line {curve.class_}", group)
+            size = 4 if len(points) <= _MAX_DOTS else 1
+            plot.dots(x, y, f"dot {curve.class_}", group, tips, size=size)
+        return Chart(title, summary, plot.svg(title), legend)
 
 
-def _events(x: Scale, course: CurveAxes, bottom: float) -> Markup:
-    """Where phases begin and which update was kept."""
-    parts = []
-    if len(course.phases) > 1:
-        for start, name in course.phases:
-            parts.append(element("path", d=f"M{x(start)} {_TOP}V{bottom}", class_="grid"))
-            parts.append(text(x(start) + 3, _TOP - 6, name, "faint"))
-    at = x(course.kept)
-    words = text(min(at, x.end - 4), _TOP - 6, "kept", "middle")
-    return Markup("").join([*parts, element("path", d=f"M{at} {_TOP}V{bottom}", class_="kept"), words])
+# --- scatter ------------------------------------------------------------------------------------------------
 
 
-# --- clouds -------------------------------------------------------------------------------------------------
-
-
-def cloud(
+def scatter(
     title: str, summary: str, points: pd.DataFrame, names: Sequence[str], axes: tuple[str, str] = ("", "")
 ) -> Chart:
-    """Points of both domains: shapes tell the domains apart, colours the domains or the classes.
+    """Samples of both domains. Shapes tell the domains apart, colours the domains or the classes.
 
-    `points` has the columns x, y, domain ("source" or "target"), look (a place in `names`, or -1 for all
+    `points` has the columns x, y, domain ("source" or "target"), colour (a place in `names`, or -1 for all
     others) and text.
     """
-    height = 380
-    wide, high = scale(points["x"], 12, _RIGHT), scale(points["y"], height - 26, 8)
-    placed = points.assign(px=points["x"].map(wide), py=points["y"].map(high))
-    parts: list[Markup] = []
-    spots: list[Spot] = []
-    for (domain, number), part in placed.groupby(["domain", "look"], sort=True):
-        groups = (str(domain), f"c{number}")
-        shown = f"dot {domain} {REST if groups[1] == 'c-1' else look(int(str(number)))}"
-        parts.append(
-            element("path", d=dots(zip(part["px"], part["py"])), class_=shown, data_group=" ".join(groups))
-        )
-        spots += [Spot(x, y, words, groups) for x, y, words in zip(part["px"], part["py"], part["text"])]
-    parts += _names(placed, names)
-    parts.append(text(WIDTH / 2, height - 6, axes[0], "middle faint"))
-    parts.append(text(0, 0, axes[1], "middle faint", transform=f"translate(8 {height / 2:g}) rotate(-90)"))
-    return Chart(title, summary, drawing(height, *parts), spots, _cloud_keys(placed, names))
-
-
-def _names(placed: pd.DataFrame, names: Sequence[str]) -> list[Markup]:
-    """Each class's name amid its points, so that no colour is needed to find it; none upon another."""
-    found: list[tuple[float, float, float, int]] = []  # place, half width, class
-    for number, name in enumerate(names):
-        own = placed[placed["look"] == number]
-        if len(own):
-            half = width_of([short(name)]) / 2
-            x, y = own[["px", "py"]].median()
-            found.append((min(max(x, half + 10), WIDTH - half - 4), y, half, number))
-    done: list[tuple[float, float, float, int]] = []
-    for x, y, half, number in sorted(found, key=lambda place: place[1]):
-        while any(abs(x - a) < half + h and abs(y - b) < _NAME for a, b, h, _ in done):
-            y += 2
-        done.append((x, y, half, number))
-    return [text(x, y, short(names[n]), "middle name", data_group=f"c{n}") for x, y, _, n in done]
-
-
-def _cloud_keys(placed: pd.DataFrame, names: Sequence[str]) -> list[Key]:
-    mark = dots([(11, 6)])
-    domains = [Key(d, d, f"dot {d}", mark) for d in ("source", "target") if (placed["domain"] == d).any()]
-    classes = [Key(f"c{n}", name, f"dot {look(n)}", mark) for n, name in enumerate(names)]
-    others = [Key("c-1", "other classes", f"dot {REST}", mark)] if (placed["look"] < 0).any() else []
-    return [*domains, *classes, *others]
-
-
-# --- a matrix -----------------------------------------------------------------------------------------------
-
-
-def matrix(title: str, summary: str, counts: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> Chart:
-    """Counts by true class (rows) and predicted class (columns); the darker, the larger a row's share."""
-    left = min(width_of(short(r, 14) for r in rows), 100) + 22
-    top = min(width_of(short(c, 14) for c in columns), 100) + 22
-    size = min(44.0, (_RIGHT - left) / len(columns))
-    parts, spots = [], []
-    totals = counts.sum(axis=1, keepdims=True)
-    for (i, j), count in np.ndenumerate(counts):
-        share = count / max(1, totals[i, 0])
-        at = left + j * size, top + i * size
-        shade = min(9, math.ceil(share * 9))
-        parts.append(_square(at, size, f"heat h{shade}"))
-        if count:
-            spots.append(
-                Spot(
-                    round(at[0] + size / 2, 1),
-                    round(at[1] + size / 2, 1),
-                    f"{rows[i]}\ntaken for {columns[j]}: {count} of {totals[i, 0]} rows ({share:.0%})",
-                )
+    with _plot(WIDTH, 380, left=20, top=8, bottom=22) as plot:
+        plot.axes.set(xticks=[], yticks=[], xlabel=axes[0], ylabel=axes[1])
+        for axis, column in ((plot.axes.xaxis, "x"), (plot.axes.yaxis, "y")):
+            _fit(axis, points[column])
+            axis.set_ticks([])
+        plot.axes.spines[:].set_visible(False)
+        for (domain, number), part in points.groupby(["domain", "colour"], sort=True):
+            colour = REST if number == -1 else colour_class(int(str(number)))
+            shape = {"marker": "s", "size": 3.6} if domain == "source" else {"size": 5.6}
+            plot.dots(
+                part["x"], part["y"], f"dot {domain} {colour}", f"{domain} c{number}", part["text"], **shape
             )
-            if len(columns) <= _MOST_WRITTEN:
-                ink = "middle onheat" if shade > 5 else "middle"
-                parts.append(text(at[0] + size / 2, at[1] + size / 2 + 4, str(count), ink))
-    every = max(1, math.ceil(11 / size))  # labels that would touch are left out
-    for i in range(0, len(rows), every):
-        parts.append(text(left - 5, top + (i + 0.5) * size + 4, short(rows[i], 14), "end"))
-    for j in range(0, len(columns), every):
-        turned = f"translate({left + (j + 0.5) * size + 4:.1f} {top - 5:.1f}) rotate(-90)"
-        parts.append(text(0, 0, short(columns[j], 14), transform=turned))
-    wide, high = len(columns) * size, len(rows) * size
-    parts.append(text(left + wide / 2, 11, "predicted", "middle faint"))
-    turned = f"translate(11 {top + high / 2:.1f}) rotate(-90)"
-    parts.append(text(0, 0, "true", "middle faint", transform=turned))
-    return Chart(title, summary, drawing(top + high + 4, *parts), spots)
+        _name_classes(plot, points, names)
+        drawing = plot.svg(title)
+    domains = [Key(d, d, f"dot {d}", _DOT) for d in ("source", "target") if (points["domain"] == d).any()]
+    classes = [Key(f"c{n}", name, f"dot {colour_class(n)}", _DOT) for n, name in enumerate(names)]
+    others = [Key("c-1", "other classes", f"dot {REST}", _DOT)] if (points["colour"] < 0).any() else []
+    return Chart(title, summary, drawing, [*domains, *classes, *others])
 
 
-def _square(at: tuple[float, float], size: float, class_: str) -> Markup:
-    side = f"{max(size - 1, 0.5):.1f}"
-    return element("rect", x=f"{at[0]:.1f}", y=f"{at[1]:.1f}", width=side, height=side, class_=class_)
+def _name_classes(plot: _Plot, points: pd.DataFrame, names: Sequence[str]) -> None:
+    """Each class's name amid its points, so that no colour is needed to find it; none upon another."""
+    taken: list[tuple[float, float, float]] = []
+    medians = points[points["colour"] >= 0].groupby("colour")[["x", "y"]].median()
+    places = plot.pixels(medians["x"], medians["y"])
+    for at in np.argsort(places[:, 1], kind="stable"):
+        number, (x, y) = int(medians.index[at]), places[at]
+        width = _LETTER * len(shorten(names[number]))
+        start, y = _free_place([min(max(x - width / 2, 4), WIDTH - width - 4)], y, width, taken)
+        plot.text_at(start + width / 2, y, shorten(names[number]), "name", f"c{number}", ha="center")
+
+
+# --- confusion matrix ---------------------------------------------------------------------------------------
+
+
+def confusion_matrix(
+    title: str, summary: str, counts: np.ndarray, rows: Sequence[str], columns: Sequence[str]
+) -> Chart:
+    """Counts by true class (rows) and predicted class (columns); the darker, the larger its part of the row."""
+    left, top = (
+        min(_LETTER * max(len(shorten(name, 14)) for name in names), 100) + 24 for names in (rows, columns)
+    )
+    cell = min(44.0, (WIDTH - 8 - left) / len(columns))
+    right = WIDTH - left - cell * len(columns)
+    totals = counts.sum(axis=1, keepdims=True)
+    proportions = counts / np.maximum(1, totals)
+    i, j = (places.ravel() for places in np.indices(counts.shape))
+    tips = [
+        f"{rows[a]}\npredicted as {columns[b]}: {counts[a, b]} of {totals[a, 0]} samples"
+        f" ({100 * proportions[a, b]:.1f} %)"
+        if counts[a, b]
+        else ""
+        for a, b in zip(i.tolist(), j.tolist())
+    ]
+    with _plot(WIDTH, top + cell * len(rows) + 4, left=left, top=top, right=right, bottom=4) as plot:
+        axes = plot.axes
+        axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), ylabel="true class")
+        shades = [(0, 0, 0, round(0.03 + 0.97 * p, 2)) for p in proportions.ravel()]
+        plot.dots(j, i, "heat", tips=tips, marker="s", size=max(cell - 1, 0.5), colours=shades)
+        if len(columns) <= _MAX_WRITTEN:
+            for a, b in zip(*counts.nonzero()):
+                dark = "onheat" if proportions[a, b] > 0.55 else ""
+                plot.text(b, a, str(counts[a, b]), dark, ha="center", va="center_baseline", zorder=4)
+        every = max(1, math.ceil(11 / cell))  # labels that would touch are left out
+        axes.set_yticks(range(0, len(rows), every), [shorten(name, 14) for name in rows[::every]])
+        axes.set_xticks(range(0, len(columns), every), [shorten(name, 14) for name in columns[::every]])
+        axes.tick_params(axis="x", rotation=90, length=0, labeltop=True, labelbottom=False)
+        axes.xaxis.set_label_position("top")
+        axes.set_xlabel("predicted class")
+        axes.xaxis.set_label_coords(0.5, 1 + (top - 14) / (cell * len(rows)))
+        axes.yaxis.set_label_coords((12 - left) / (cell * len(columns)), 0.5)
+        axes.spines[:].set_visible(False)
+        return Chart(title, summary, plot.svg(title))
 
 
 # --- bars in tables -----------------------------------------------------------------------------------------
 
 
-def bar(share: float, ends: tuple[float, float] | None = None, words: str = "") -> Markup:
-    """A bar of that share of its cell (0 … 1), with the ends of an interval; `words` say the same."""
-    parts = [element("title", words)] if words else []
-    parts.append(element("rect", width=_inside(share), height="100%", class_="bar"))
-    if ends is not None and all(map(math.isfinite, ends)):
-        low, high = map(_inside, ends)
-        parts.append(element("line", x1=low, x2=high, y1="50%", y2="50%", class_="interval"))
-        parts += [element("line", x1=e, x2=e, y1="20%", y2="80%", class_="interval") for e in (low, high)]
-    return element("svg", *parts, class_="bar", role="img", aria_label=words or f"{share:.1%}")
+def bar(proportion: float, interval: tuple[float, float] | None = None, words: str = "") -> Markup:
+    """A bar over that part of its cell (0 … 1), with the ends of an interval; `words` say the same."""
+    drawn = Markup('<rect width="{}" height="100%" class="bar"/>').format(_within(proportion))
+    if interval is not None and all(map(math.isfinite, interval)):
+        low, high = map(_within, interval)
+        for x1, x2, y1, y2 in ((low, high, 50, 50), (low, low, 20, 80), (high, high, 20, 80)):
+            line = Markup('<line x1="{}" x2="{}" y1="{}%" y2="{}%" class="interval"/>')
+            drawn += line.format(x1, x2, y1, y2)
+    return Markup('<svg class="bar" role="img" aria-label="{0}"><title>{0}</title>{1}</svg>').format(
+        words, drawn
+    )
 
 
-def _inside(share: float) -> str:
-    """A share as a part of a cell; nothing if it is not known."""
-    return f"{100 * min(max(share, 0), 1) if math.isfinite(share) else 0:.1f}%"
+def _within(proportion: float) -> str:
+    """A part of a cell; nothing if it is not known."""
+    return f"{100 * min(max(proportion, 0), 1) if math.isfinite(proportion) else 0:.1f}%"
 
 
-# --- bench charts -----------------------------------------------------------------------------------------
-# Charts of a benchmark: accuracy on each task, gain over source-only, what accuracy costs. They only draw.
-
-
-_ROW, _BENCH_TOP = 17, 8
-_MOST_LETTERS = 18
+# --- benchmarks ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A value of a row, what is said of it, and which of the legend's entries it belongs to."""
+    """A value, its tooltip, and the place in the legend that it belongs to."""
 
     value: float
-    words: str
+    tip: str
     key: int = 0
 
 
 @dataclass(frozen=True)
-class Row:
-    """A system: its values and, if it is drawn, their mean."""
+class MethodRow:
+    """A method: its values and, if it is drawn, their mean."""
 
     name: str
     marks: Sequence[Mark]
@@ -392,110 +432,74 @@ class Row:
 
 
 def strips(
-    title: str,
-    summary: str,
-    rows: Sequence[Row],
-    words: str,
-    *,
-    reference: float | None = None,
-    legend: Sequence[str] = (),
-    small: bool = False,
-) -> Chart:
-    """A row per system with its values along one axis; `reference` is a line through all of them.
+    title: str, summary: str, rows: Sequence[MethodRow], label: str, *, reference: float | None = None,
+    legend: Sequence[str] = (), small: bool = False,
+) -> Chart:  # fmt: skip
+    """A row per method with its values along one axis; `reference` is a line through all of them.
 
     With a mean: its values are small, a line joins the least and the largest of them, and the mean is a square.
     """
-    width = SMALL if small else WIDTH
-    left = width_of(short(row.name, _MOST_LETTERS) for row in rows) + 10
-    bottom = _BENCH_TOP + _ROW * len(rows) + 4
-    x = scale((m.value for row in rows for m in row.marks), left, width - 14, *_known(reference))
-    parts, spots = [below(x, _BENCH_TOP, bottom, words, grid=True)], []
-    if reference is not None:
-        parts.append(element("path", d=f"M{x(reference)} {_BENCH_TOP}V{bottom}", class_="zero"))
-    for number, row in enumerate(rows):
-        y = _BENCH_TOP + _ROW * (number + 0.5) + 2
-        parts.append(text(left - 6, y + 4, short(row.name, _MOST_LETTERS), "end"))
-        parts += [_row(row, x, y)]
-        spots += [
-            Spot(x(m.value), y, f"{row.name}\n{m.words}", _group(legend, m)) for m in row.marks if _there(m)
-        ]
-    keys = [Key(f"s{n}", name, _shaped(n), shape(n, 11, 6)) for n, name in enumerate(legend)]
-    return Chart(title, summary, drawing(bottom + 36, *parts, width=width), spots, keys)
-
-
-def _row(row: Row, x: Scale, y: float) -> Markup:
-    marks = [m for m in row.marks if _there(m)]
-    if not marks:
-        return text(x.start + 4, y + 4, "no finished run", "faint")
-    if row.mean is None:
-        drawn = [
-            element("path", d=shape(m.key, x(m.value), y), class_=_shaped(m.key), data_group=f"s{m.key}")
-            for m in marks
-        ]
-        return Markup("").join(drawn)
-    least, most = (x(pick(m.value for m in marks)) for pick in (min, max))
-    return Markup("").join(
-        [
-            element("path", d=f"M{least} {y}H{most}", class_="whisker k0"),
-            element("path", d=dots((x(m.value), y) for m in marks), class_="dot small k0"),
-            element("path", d=dots([(x(row.mean), y)]), class_="dot square k0"),
-        ]
-    )
-
-
-def _shaped(number: int) -> str:
-    return f"shape {look(number)}"
-
-
-def _group(legend: Sequence[str], mark: Mark) -> tuple[str, ...]:
-    return (f"s{mark.key}",) if legend else ()
-
-
-def _there(mark: Mark) -> bool:
-    return math.isfinite(mark.value)
-
-
-def _known(reference: float | None) -> tuple[float, ...]:
-    return () if reference is None else (reference,)
+    left = _LETTER * max((len(shorten(row.name, _MAX_LETTERS)) for row in rows), default=0) + 10
+    with _plot(SMALL if small else WIDTH, _ROW * len(rows) + 48, left=left, top=8) as plot:
+        axes = plot.axes
+        known = [mark for row in rows for mark in row.marks if math.isfinite(mark.value)]
+        _fit(axes.xaxis, [m.value for m in known] + ([] if reference is None else [reference]))
+        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=label)
+        axes.set_yticks(range(len(rows)), [shorten(row.name, _MAX_LETTERS) for row in rows])
+        axes.grid(axis="x")
+        axes.spines["left"].set_visible(False)
+        if reference is not None:
+            plot.add(axes.axvline(reference), "reference")
+        points: dict[int, list[tuple[float, int, str]]] = {}
+        for y, row in enumerate(rows):
+            values = [m.value for m in row.marks if math.isfinite(m.value)]
+            for mark in row.marks:
+                if math.isfinite(mark.value):
+                    points.setdefault(mark.key, []).append((mark.value, y, f"{row.name}\n{mark.tip}"))
+            if not values:
+                place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
+                plot.text(0.01, y, "no finished run", "faint", **place)
+            elif row.mean is not None:
+                plot.line([min(values), max(values)], [y, y], "line k0")
+                plot.dots([row.mean], [y], "dot k0", marker="s", size=6.5)
+        for key, marks in sorted(points.items()):
+            x, y_, tips = zip(*marks)
+            shape = {"marker": _MARKERS[key % len(_MARKERS)], "size": 8.0} if legend else {"size": 4.2}
+            plot.dots(x, y_, f"dot {colour_class(key)}", f"s{key}" if legend else "", tips, **shape)
+        keys = [Key(f"s{n}", name, f"dot {colour_class(n)}", _DOT) for n, name in enumerate(legend)]
+        return Chart(title, summary, plot.svg(title), keys)
 
 
 @dataclass(frozen=True)
-class Point:
-    """A system by what it costs and what it gives."""
+class CostPoint:
+    """A method by its cost and its accuracy."""
 
     name: str
     cost: float
     value: float
-    words: str
+    tip: str
 
 
-def costs(title: str, summary: str, points: Sequence[Point], axes: tuple[str, str]) -> Chart:
-    """What systems give against what they cost, on a logarithmic axis; each is called by its name."""
-    height, points = 320, [p for p in points if math.isfinite(p.value) and p.cost > 0]
-    y = scale((p.value for p in points), height - 40, 18)
-    left = width_of(label for _, label in y.ticks()) + 12
-    x = scale((p.cost for p in points), left, WIDTH - 20, log=True)
-    parts = [
-        across(y, left, WIDTH - 8),
-        below(x, 18, height - 40, axes[0]),
-        text(left - 6, 9, axes[1], "faint"),
-    ]
-    parts.append(element("path", d=dots((x(p.cost), y(p.value)) for p in points), class_="dot big k0"))
-    taken = [(x(p.cost) - 5, y(p.value), 10.0) for p in points]
-    for point in sorted(points, key=lambda p: -p.value):
-        words = short(point.name, _MOST_LETTERS)
-        place = _free(x(point.cost), y(point.value), width_of([words]), taken)
-        parts.append(text(place[0], place[1] + 4, words))
-    spots = [Spot(x(p.cost), y(p.value), f"{p.name}\n{p.words}") for p in points]
-    return Chart(title, summary, drawing(height, *parts), spots)
+def costs(title: str, summary: str, points: Sequence[CostPoint], labels: tuple[str, str]) -> Chart:
+    """Accuracy against cost, on a logarithmic axis; each method is named."""
+    from matplotlib.ticker import LogLocator, NullLocator
 
-
-def _free(x: float, y: float, wide: float, taken: list[tuple[float, float, float]]) -> tuple[float, float]:
-    """Where a name is set: right of its point, else left, else ever farther down, and on no other."""
-    for lower in itertools.count(0, 3):
-        for start in (x + 8, x - 8 - wide):
-            on = any(start < s + w and s < start + wide and abs(y + lower - t) < 11 for s, t, w in taken)
-            if not on and 0 < start < WIDTH - wide:
-                taken.append((start, y + lower, wide))
-                return taken[-1][:2]
-    raise AssertionError("a page has no end")
+    points = sorted((p for p in points if math.isfinite(p.value) and p.cost > 0), key=lambda p: -p.value)
+    x, y = [p.cost for p in points], [p.value for p in points]
+    with _plot(WIDTH, 320) as plot:
+        axes = plot.axes
+        _fit(axes.yaxis, y)
+        axes.set(xscale="log", xlabel=labels[0], ylabel=labels[1])
+        axes.set_xlim(min(x, default=1) / 1.4, max(x, default=1) * 1.4)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(_number)
+        axes.grid(axis="y")
+        plot.dots(x, y, "dot k0", tips=[f"{p.name}\n{p.tip}" for p in points], size=8)
+        places = plot.pixels(x, y)
+        taken = [(a - 5, b, 10.0) for a, b in places]
+        for point, (a, b) in zip(points, places):
+            name = shorten(point.name, _MAX_LETTERS)
+            width = _LETTER * len(name)
+            plot.text_at(*_free_place([a + 8, a - 8 - width], b, width, taken), name)
+        return Chart(title, summary, plot.svg(title))

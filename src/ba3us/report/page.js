@@ -1,5 +1,5 @@
 "use strict";
-// Everything can be read without this: it adds what a pointer or the arrow keys find, legends and the theme.
+// Everything can be read without this script: it adds quick tooltips, legends that hide parts, and the theme.
 
 // --- light and dark ---------------------------------------------------------------------------------------
 {
@@ -15,69 +15,61 @@
 }
 
 // --- charts -----------------------------------------------------------------------------------------------
+// Tooltips are the <title>s of points. They are shown at once, to a pointer, a finger and the arrow keys.
 function chart(figure) {
   const plot = figure.querySelector(".plot"), svg = plot.querySelector("svg"), tip = plot.querySelector(".tip");
-  const data = figure.querySelector(".spots"), keys = [...figure.querySelectorAll(".key")];
-  const spots = data ? JSON.parse(data.textContent).map(([x, y, text, groups]) => ({ x, y, text, groups })) : [];
-  const ring = svg.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "circle"));
-  const off = new Set();
+  const keys = [...figure.querySelectorAll(".key")], off = new Set();
+  const marks = [...svg.querySelectorAll("title")].map((title) => {
+    const mark = { element: title.parentNode, text: title.textContent };
+    title.remove();
+    return mark;
+  });
   let at = -1;
-  ring.setAttribute("class", "ring");
-  ring.setAttribute("r", 6);
-  ring.toggleAttribute("data-off", true);
 
-  const seen = (spot) => !spot.groups.some((group) => off.has(group));
-
-  function hide() {
-    at = -1;
-    tip.textContent = "";
-    ring.toggleAttribute("data-off", true);
-  }
+  const visible = (mark) => !mark.element.closest("[data-off]");
 
   function show(index) {
-    const spot = spots[index], size = svg.getBoundingClientRect(), unit = size.width / svg.viewBox.baseVal.width;
+    if (at >= 0) marks[at].element.classList.remove("at");
     at = index;
-    ring.setAttribute("cx", spot.x);
-    ring.setAttribute("cy", spot.y);
-    ring.toggleAttribute("data-off", false);
-    tip.textContent = spot.text;
-    const x = spot.x * unit, y = spot.y * unit, above = y > tip.offsetHeight + 14;
-    tip.style.left = `${Math.max(0, Math.min(x - tip.offsetWidth / 2, size.width - tip.offsetWidth))}px`;
-    tip.style.top = `${above ? y - tip.offsetHeight - 12 : y + 14}px`;
+    tip.textContent = at < 0 ? "" : marks[at].text;
+    if (at < 0) return;
+    marks[at].element.classList.add("at");
+    const frame = plot.getBoundingClientRect(), [x, y] = place(marks[at]);
+    const left = x - frame.left, top = y - frame.top, above = top > tip.offsetHeight + 14;
+    tip.style.left = `${Math.max(0, Math.min(left - tip.offsetWidth / 2, frame.width - tip.offsetWidth))}px`;
+    tip.style.top = `${above ? top - tip.offsetHeight - 12 : top + 14}px`;
+  }
+
+  function place(mark) {
+    const box = mark.element.getBoundingClientRect();
+    return [box.left + box.width / 2, box.top + box.height / 2];
   }
 
   function point(event) {
-    const size = svg.getBoundingClientRect(), unit = size.width / svg.viewBox.baseVal.width;
-    const x = (event.clientX - size.left) / unit, y = (event.clientY - size.top) / unit;
     let best = -1, nearest = 24 ** 2;
-    spots.forEach((spot, index) => {
-      const distance = (spot.x - x) ** 2 + (spot.y - y) ** 2;
-      if (distance < nearest && seen(spot)) [best, nearest] = [index, distance];
+    marks.forEach((mark, index) => {
+      const [x, y] = place(mark), distance = (x - event.clientX) ** 2 + (y - event.clientY) ** 2;
+      if (distance < nearest && visible(mark)) [best, nearest] = [index, distance];
     });
-    if (best < 0) hide(); else if (best !== at) show(best);
+    if (best !== at) show(best);
   }
 
   function walk(event) {
-    const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
-    const shown = spots.map((spot, index) => index).filter((index) => seen(spots[index]));
-    if (event.key === "Escape") return hide();
-    if (!shown.length) return;
-    if (event.key === "Home") show(shown[0]);
-    else if (event.key === "End") show(shown[shown.length - 1]);
-    else if (event.key in steps) {
-      const place = shown.indexOf(at), step = steps[event.key];
-      const next = place < 0 ? (step > 0 ? 0 : shown.length - 1) : place + step;
-      show(shown[Math.max(0, Math.min(shown.length - 1, next))]);
-    } else return;
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -1e9, End: 1e9 }[event.key];
+    if (event.key === "Escape") return show(-1);
+    const shown = marks.map((mark, index) => index).filter((index) => visible(marks[index]));
+    if (!step || !shown.length) return;
+    const next = (at < 0 ? (step < 0 ? shown.length : -1) : shown.indexOf(at)) + step;
+    show(shown[Math.max(0, Math.min(shown.length - 1, next))]);
     event.preventDefault();
   }
 
   function redraw() {
-    for (const mark of svg.querySelectorAll("[data-group]")) {
-      mark.toggleAttribute("data-off", mark.dataset.group.split(" ").some((group) => off.has(group)));
+    for (const part of svg.querySelectorAll("[data-group]")) {
+      part.toggleAttribute("data-off", part.dataset.group.split(" ").some((group) => off.has(group)));
     }
     for (const key of keys) key.setAttribute("aria-pressed", !off.has(key.dataset.group));
-    hide();
+    show(-1);
   }
 
   function toggle(group) {
@@ -95,13 +87,11 @@ function chart(figure) {
     redraw();
   }
 
-  if (spots.length) {
-    plot.addEventListener("pointermove", point);
-    plot.addEventListener("pointerdown", point);
-    plot.addEventListener("pointerleave", hide);
-    plot.addEventListener("keydown", walk);
-    plot.addEventListener("blur", hide);
-  }
+  plot.addEventListener("pointermove", point);
+  plot.addEventListener("pointerdown", point);
+  plot.addEventListener("pointerleave", () => show(-1));
+  plot.addEventListener("keydown", walk);
+  plot.addEventListener("blur", () => show(-1));
   for (const key of keys) {
     key.title = "Click: show or hide. Double click: this one alone.";
     key.onclick = () => toggle(key.dataset.group);

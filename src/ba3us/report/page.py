@@ -67,36 +67,26 @@ class Table:
         return len(self.rows) > self.fold + 2
 
 
-class Spot(NamedTuple):
-    """A place of a drawing that answers to a pointer or an arrow key; `groups` are the keys it belongs to."""
-
-    x: float
-    y: float
-    text: str
-    groups: Sequence[str] = ()
-
-
 class Key(NamedTuple):
-    """A legend's entry: which group it switches, what it is called, and how it is drawn.
+    """An entry of a legend: the group that it switches, its name, and how it is drawn.
 
-    `look` are classes of ``page.css``, `mark` is the path of what stands in the chart, 22 by 12.
+    `class_` are classes of ``page.css``; `mark` is a path inside 22 by 12.
     """
 
     group: str
     name: str
-    look: str
+    class_: str
     mark: str = "M1 6h20"
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with its words: `summary` says what is to be seen to those who do not see it."""
+    """A drawing with its words: `summary` says what can be seen to those who can't see it."""
 
     kind: ClassVar[str] = "chart"
     title: str
     summary: str
     drawing: Markup
-    spots: Sequence[Spot] = ()
     legend: Sequence[Key] = ()
 
 

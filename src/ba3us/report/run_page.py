@@ -1,4 +1,4 @@
-"""The page of a run: the verdict first, then confidence, classes, course, features, images and the spec."""
+"""The page of a run: the verdict first, then confidence, classes, accuracy, curves, features and the spec."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from pathlib import Path
 from typing import Any
 
 from ba3us import methods
+from ba3us.assess.verdict import ADAPTED, HARMED, HELPED, NO_EVIDENCE, SOURCE_ONLY
 from ba3us.progress import moment
-from ba3us.report.page import Page, Verdict, check_page, write_page
+from ba3us.report import sections
+from ba3us.report.page import Page, Part, Verdict, Words, check_page, write_page
 from ba3us.report.run_report import RunReport, counted, percent, read_run
-from ba3us.report.sections import (
-    about_section,
-    accuracy_section,
-    confidence_section,
-    features_section,
-    leaderboard_section,
-    pictures_section,
-    presence_section,
-    statement,
-    training_curves_section,
-)
 
-_ANSWERS = {
-    "helped": ("good", "Adapting helped."),
-    "no evidence": ("unknown", "There is no evidence that adapting helped."),
-    "harmed": ("bad", "Adapting did harm."),
+_OUTCOMES = {
+    HELPED: ("good", "Adapting likely helped."),
+    NO_EVIDENCE: ("unknown", "There is no evidence that adapting helped."),
+    HARMED: ("bad", "Adapting likely did harm."),
 }
-_SERVED = {
-    "adapted": "The predictions are the adapted model's.",
-    "source-only": "The predictions are source-only's, the model that was not adapted.",
+_MODELS = {
+    ADAPTED: "The predictions are the adapted model's.",
+    SOURCE_ONLY: "The predictions are source-only's, the model that was not adapted.",
 }
+_SECTIONS = (
+    sections.confidence_section,
+    sections.presence_section,
+    sections.leaderboard_section,
+    sections.accuracy_section,
+    sections.training_curves_section,
+    sections.features_section,
+    sections.pictures_section,
+    sections.about_section,
+)
 
 
 def write_run_page(
@@ -39,7 +40,7 @@ def write_run_page(
     show: bool = False,
     quick: bool = False,
 ) -> Path:
-    """Write a page of a run that opens without any other file or network; returns where it is.
+    """Write a page of a run that opens without any other file or network; return its path.
 
     Parameters
     ----------
@@ -50,74 +51,60 @@ def write_run_page(
     out : path, optional
         By default ``report.html`` in the run directory.
     show : bool
-        Say on the standard error what takes long.
+        Write to the standard error what takes long.
     quick : bool
-        Draw fewer rows of the domains, which is what takes long.
+        Draw fewer samples of the domains, which is what takes long.
     """
     folder = Path(run_dir)
     page = Path(out) if out is not None else folder / "report.html"
-    told = read_run(folder, None if labels is None else Path(labels), quick)
+    report = read_run(folder, None if labels is None else Path(labels), quick)
     check_page(page)
     with moment("Drawing the report", show):
-        write_page(run_page(told), page)
+        write_page(run_page(report), page)
     return page
 
 
-def run_page(told: RunReport) -> Page:
+def run_page(report: RunReport) -> Page:
     """All that is known of a run."""
-    made = [
-        confidence_section(told),
-        presence_section(told),
-        leaderboard_section(told),
-        accuracy_section(told),
-        training_curves_section(told),
-        features_section(told),
-        pictures_section(told),
-        about_section(told),
+    run, spec, about = report.run, report.run.spec, report.run.about
+    subtitle = [
+        methods.get(spec.method).info.title,
+        f"{counted(about['source_samples'], 'labelled sample')}, {about['target_samples']:,} without labels",
+        counted(about["steps"], "training step"),
+        f"{about['seconds']:,.0f} seconds",
     ]
-    spec, about = told.run.spec, told.run.about
-    ends = [
-        Path(path).stem if path else name for path, name in ((spec.source, "arrays"), (spec.target, "arrays"))
-    ]
+    lead: list[Part] = [_verdict(report)]
+    if run.calibration is not None:
+        lead.append(Words(" ".join(run.calibration.said()), aside=True))
+    made = [section(report) for section in _SECTIONS]
     return Page(
-        title=" → ".join(ends),
-        subtitle=" · ".join(
-            [
-                methods.get(spec.method).info.title,
-                f"{counted(about['source_samples'], 'labelled row')}, "
-                f"{about['target_samples']:,} without labels",
-                counted(about["steps"], "update"),
-                f"{about['seconds']:,.0f} seconds",
-            ]
-        ),
-        lead=[verdict(told), *statement(told)],
+        title=" → ".join(Path(path).stem if path else "arrays" for path in (spec.source, spec.target)),
+        subtitle=" · ".join(subtitle),
+        lead=lead,
         sections=[section for section in made if section is not None],
-        footer=f"Made by ba3us {about['version']} from the run {told.folder.absolute().name}. "
+        footer=f"Made by ba3us {about['version']} from the run {report.folder.absolute().name}. "
         "Everything is in this one file; it loads nothing.",
     )
 
 
-def verdict(told: RunReport) -> Verdict:
-    """Whether adapting helped, as the run says; and the accuracy, if there are labels."""
-    given, figures = told.run.verdict, _accuracy(told)
-    if given is None or given.outcome not in _ANSWERS:
-        return Verdict(
-            "unknown",
-            "Whether adapting helped is not known.",
-            ["This run was not compared with source-only, the model that is not adapted."],
-            figures,
-        )
-    tone, sentence = _ANSWERS[given.outcome]
-    served = _SERVED.get(given.model_used, "")
-    figures += [(str(name).replace("_", " "), _figure(value)) for name, value in given.figures.items()]
-    return Verdict(tone, f"{sentence} {served}".strip(), [str(reason) for reason in given.reasons], figures)
+def _verdict(report: RunReport) -> Verdict:
+    """Whether adapting helped, as the run judges it; and the accuracy, if there are labels."""
+    verdict, figures = report.run.verdict, _accuracy(report)
+    if verdict is None:
+        reason = "This run was not compared with source-only, the model that is not adapted."
+        return Verdict("unknown", "Whether adapting helped is not known.", [reason], figures)
+    tone, sentence = _OUTCOMES[verdict.outcome]
+    figures += [(str(name).replace("_", " "), _figure(value)) for name, value in verdict.figures.items()]
+    reasons = [str(reason) for reason in verdict.reasons]
+    return Verdict(tone, f"{sentence} {_MODELS[verdict.model_used]}", reasons, figures)
 
 
-def _accuracy(told: RunReport) -> list[tuple[str, str]]:
-    if told.labels is None:
+def _accuracy(report: RunReport) -> list[tuple[str, str]]:
+    if report.labels is None:
         return []
-    hits = told.run.best.predictions == told.labels
-    return [("accuracy, by the labels given", f"{percent(hits.mean())} ({hits.sum():,} of {len(hits):,})")]
+    correct = report.run.best.predictions == report.labels
+    value = f"{percent(correct.mean())} ({correct.sum():,} of {len(correct):,})"
+    return [("accuracy, by the labels given", value)]
 
 
 def _figure(value: Any) -> str:

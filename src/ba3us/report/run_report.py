@@ -1,4 +1,4 @@
-"""What a run's page tells of: the run, its files, and labels if somebody gave them; how figures are written."""
+"""What the page of a run is made from: the run, its tables, and labels if there are some."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SPACE = "\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class RunReport:
-    """A run and what lies in its folder; `labels` are numbers of `classes`, for every row of the target.
+    """A run and its tables, as texts; `labels` are class numbers of all target samples, if they were given.
 
-    A `quick` page does without what takes longer than a moment.
+    A `quick` page leaves out what takes longer than a moment.
     """
 
     folder: Path
@@ -36,43 +36,46 @@ class RunReport:
     quick: bool = False
 
     @property
-    def timed(self) -> bool:
-        """Whether the evaluations are those of the history; of an automatic run they are its members'."""
-        return int(self.run.history["score"].count()) == len(self.run.evaluations) and set(
-            self.run.history["phase"]
-        ) >= {look.phase for look in self.run.evaluations}
+    def has_curves(self) -> bool:
+        """Whether the evaluations are those of the history. Those of an automatic run are its candidates'."""
+        history = self.run.history
+        same_number = int(history["score"].count()) == len(self.run.evaluations)
+        return same_number and {e.phase for e in self.run.evaluations} <= set(history["phase"])
 
     @property
     def paths(self) -> list[str] | None:
-        """Of the target's rows, where they have some."""
-        return paths_of(self.predictions)
+        """Paths of the target's samples, if they have some."""
+        return _paths(self.predictions)
 
 
 def read_run(folder: Path, labels: Path | None = None, quick: bool = False) -> RunReport:
     """Read a run directory, and the target's labels if a file of them is given."""
     run = Run.load(folder)
-    predictions = _table(folder / files.PREDICTIONS)
-    presence = _table(folder / files.PRESENCE)
-    for file, fits in {
+    predictions, presence = _table(folder / files.PREDICTIONS), _table(folder / files.PRESENCE)
+    valid = {
         files.PRESENCE: presence is not None and {*_PRESENCE} <= {*presence},
         files.HISTORY: "score" in run.history and int(run.history["score"].count()) > 0,
-    }.items():
-        require(fits, f"The run {folder} is not whole ({file} does not fit): adapt again.")
+    }
+    for file, is_valid in valid.items():
+        require(is_valid, f"The run {folder} is not whole ({file} does not fit): adapt again.")
     assert presence is not None
     classes = [text_of(name) for name in run.model.blueprint.classes]
-    rows = len(run.best.predictions)
-    found = None if labels is None else read_target_labels(labels, classes, rows, paths_of(predictions))
-    return RunReport(folder, run, classes, presence, predictions, _table(folder / LEADERBOARD), found, quick)
+    n_target = len(run.best.predictions)
+    known = None if labels is None else read_target_labels(labels, classes, n_target, _paths(predictions))
+    return RunReport(folder, run, classes, presence, predictions, _table(folder / LEADERBOARD), known, quick)
 
 
-def paths_of(predictions: pd.DataFrame | None) -> list[str] | None:
-    """The column of paths, if there is one."""
+def _paths(predictions: pd.DataFrame | None) -> list[str] | None:
     return predictions["path"].tolist() if predictions is not None and "path" in predictions else None
 
 
-def percent(share: float, digits: int = 1) -> str:
-    """A share as people write it."""
-    return "–" if np.isnan(share) else f"{100 * share:.{digits}f}{SPACE}%"
+def _table(path: Path) -> pd.DataFrame | None:
+    return pd.DataFrame(read_table(path), dtype=object) if path.is_file() else None
+
+
+def percent(proportion: float, digits: int = 1) -> str:
+    """A proportion as people write it."""
+    return "–" if np.isnan(proportion) else f"{100 * proportion:.{digits}f}{SPACE}%"
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -83,7 +86,3 @@ def counted(number: int, one: str, many: str = "") -> str:
 def listed(words: list[str]) -> str:
     """Words in a sentence."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def _table(path: Path) -> pd.DataFrame | None:
-    return pd.DataFrame(read_table(path), dtype=object) if path.is_file() else None
