@@ -22,7 +22,7 @@ import numpy as np
 
 from ba3us import PartialAdapter
 from ba3us.adapt import train
-from ba3us.run.opening import Arrays, OpenedArrays
+from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.spec import Spec
 from ba3us.training import Callback
 
@@ -87,7 +87,7 @@ def peak() -> float:
 
 def step_time(source: np.ndarray, labels: np.ndarray, target: np.ndarray, steps: int) -> tuple[float, float]:
     """Median milliseconds of an update: on the clock, of CPU."""
-    clock, opened = Clock(), OpenedArrays(Arrays((DIM,)), source, labels, target, list(range(CLASSES)))
+    clock, opened = Clock(), OpenedArrays(ArraySamples((DIM,)), source, labels, target, list(range(CLASSES)))
     train(Spec(method_params={"steps": steps}, n_threads=1), opened, callbacks=[clock])
     return clock.medians()
 

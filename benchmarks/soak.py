@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ba3us.adapt import train
-from ba3us.run.opening import Arrays, OpenedArrays
+from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.spec import Spec
 from ba3us.training import Callback
 
@@ -57,7 +57,7 @@ def samples() -> OpenedArrays:
     centres = g.standard_normal((CLASSES, WIDTH))
     y, yt = np.arange(ROWS) % CLASSES, np.arange(ROWS) % (CLASSES // 2)
     x, xt = (centres[c] + g.standard_normal((ROWS, WIDTH)) + s for c, s in ((y, 0), (yt, 0.3)))
-    return OpenedArrays(Arrays((WIDTH,)), x.astype("f4"), y, xt.astype("f4"), list(range(CLASSES)))
+    return OpenedArrays(ArraySamples((WIDTH,)), x.astype("f4"), y, xt.astype("f4"), list(range(CLASSES)))
 
 
 def one_long_run(gauge: Gauge, opened: OpenedArrays) -> None:

@@ -26,7 +26,7 @@ from tables import markdown  # beside this file
 from ba3us.adapt import train
 from ba3us.assess.scoring import selected_accuracy
 from ba3us.data.digits import PRESENT, mnist_to_digits
-from ba3us.run.opening import Arrays, OpenedArrays
+from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 
@@ -41,7 +41,7 @@ def trained(name: str, seed: int, options: dict | None = None) -> Run:
     spec = Spec(
         method=name, method_params=OPTIONS | SMALL.get(name, {}) | (options or {}), seed=seed, n_threads=1
     )
-    return train(spec, OpenedArrays(Arrays(x.shape[1:], "small-cnn"), x, y, xt, list(range(10))))[0]
+    return train(spec, OpenedArrays(ArraySamples(x.shape[1:], "small-cnn"), x, y, xt, list(range(10))))[0]
 
 
 COLUMNS = ["system", "warm start", "class weights", "α"]

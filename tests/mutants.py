@@ -75,30 +75,30 @@ MUTANTS = [
     _mutant("bench: last is the first", DATABASE, "assess/scoring.py", "int(rows[-1])", "int(rows[0])"),
     _mutant(
         "resume: identity without images and labels", IMAGES,
-        "run/opening.py", "yield from (*self.source.keys, self.labels.tobytes(), *self.target.keys)",
+        "run/images.py", "yield from (*self.source.keys, self.labels.tobytes(), *self.target.keys)",
         "yield b''",
     ),
     _mutant(
         "resume: identity without the images' labels", IMAGES,
-        "run/opening.py", "self.labels.tobytes(), ", "",
+        "run/images.py", "self.labels.tobytes(), ", "",
     ),
     _mutant(
         "resume: identity without the arrays' labels", RUN,
-        "run/opening.py", "in (self.source, self.labels, self.target):", "in (self.source, self.target):",
+        "run/arrays.py", "in (self.source, self.labels, self.target):", "in (self.source, self.target):",
     ),
     _mutant(
         "resume: identity without the backbone's weights", IMAGES,
-        "run/opening.py", "spec.resolved(), opened.samples, ", "spec.resolved(), ",
+        "run/opening.py", "spec.method_options(), opened.samples, ", "spec.method_options(), ",
     ),
     _mutant(
         "resume: identity without torch's threads", RUN,
-        "run/train.py", "(team.size, torch.get_num_threads())", "team.size",
+        "run/train.py", "(process_group.size, torch.get_num_threads())", "process_group.size",
     ),
     _mutant(
         "run: state removed on interruption", RUN,
         "adapt.py",
-        "    except UserError as error:\n        if team",
-        "    except BaseException as error:\n        if team",
+        "    except UserError as error:\n        if process_group",
+        "    except BaseException as error:\n        if process_group",
     ),
     _mutant(
         "run: overwrites without being told", RUN,
@@ -109,18 +109,18 @@ MUTANTS = [
         "run/train.py", "        seed=spec.seed,\n", "        seed=0,\n",
     ),
     _mutant("run: weights ignore seed", RUN, "run/train.py", "with seeded(spec.seed)", "with seeded(0)"),
-    _mutant("run: selection ignored", RUN, "run/train.py", "else spec.selection", 'else "entropy"'),
+    _mutant("run: selection ignored", RUN, "run/train.py", "rule=spec.selection", 'rule="entropy"'),
     _mutant(
         "run: keeps the last weights", RUN,
-        "run/train.py", "Model(blueprint, result.module", 'Model(blueprint, result.use("last").module',
+        "run/train.py", "result.module.eval()", 'result.use("last").module.eval()',
     ),
     _mutant(
         "run: presence of the last evaluation", RUN,
-        "run/train.py", "presence(run.best.predictions", "presence(run.evaluations[-1].predictions",
+        "run/train.py", "presence_table(best, ", "presence_table(result.evaluations[-1], ",
     ),
     _mutant(
         "run: target labels are looked at", RUN,
-        "run/opening.py", "labels, target.features, classes",
+        "run/arrays.py", "labels, target.features, classes",
         "labels, target.features if target.labels is None else target.features[::-1].copy(), classes",
     ),
     _mutant(
@@ -135,13 +135,13 @@ MUTANTS = [
     ),
     _mutant(
         "images: cache_gb ignored", IMAGES,
-        "run/opening.py", "DEFAULT_CACHE_GB if spec.cache_gb is None else spec.cache_gb",
+        "run/spec.py", "DEFAULT_CACHE_GB if spec.cache_gb is None else spec.cache_gb",
         "DEFAULT_CACHE_GB",
     ),
     _mutant("predict: --root dropped by the command", IMAGES, "cli/commands.py", "root=root, ", ""),
     _mutant(
         "predict: root dropped", IMAGES,
-        "adapt.py", "list_images(data, root)", "list_images(data, None)",
+        "run/images.py", "list_images(data, spec.root)", "list_images(data, None)",
     ),
     _mutant(
         "model: digest not verified", MODEL,

@@ -11,7 +11,6 @@ from ba3us.assess.calibration import LEVEL, Calibration, check_level
 from ba3us.auto.choose import train_auto
 from ba3us.auto.guard import check_correctable, prior_corrected, with_verdict
 from ba3us.data import Target
-from ba3us.data.files import Origin, check_same_backbone
 from ba3us.data.writing import UnwrittenError, check_new_file, new_file, only_writer
 from ba3us.errors import UserError, require
 from ba3us.methods.auto import NAME as AUTO
@@ -19,10 +18,10 @@ from ba3us.methods.registry import get
 from ba3us.run import opening
 from ba3us.run import storage as files
 from ba3us.run.build import Model
-from ba3us.run.opening import Arrays, Opened, check_precision
-from ba3us.run.predict import images_seen, is_parquet, write_predictions
+from ba3us.run.predict import is_parquet, write_predictions
 from ba3us.run.run import Run
-from ba3us.run.spec import Spec, is_images
+from ba3us.run.samples import Opened
+from ba3us.run.spec import Spec, check_precision
 from ba3us.run.train import train_one
 from ba3us.training import Callback
 from ba3us.training.distributed import ProcessGroup
@@ -138,28 +137,16 @@ def predict(
             f"The run {run} has no calibration, so that no error level can be kept: leave `max_error` out.",
         )
     level = LEVEL if max_error is None else max_error
-    where = Spec(device=device)
-    samples, skipped = model.blueprint.samples, {}
-    if isinstance(samples, Arrays):
-        require(
-            root is None, f"`root` is for list files of images, but {run} is a run on features: leave it out."
-        )
-        found = opening.read_array(data)
-        check_same_backbone(Origin(samples.backbone, samples.weights), found.origin, data)
-        domain, paths = samples.domain(found.features, f"data of {data}"), found.paths
-    else:
-        require(is_images(data), f"{data} holds features, but {run} is a run on images: give images.")
-        listed = opening.list_images(data, root)
-        domain, opened = images_seen(model, listed, where, f"data of {data}", show)
-        paths, skipped = opened.images.paths, {"data": opened.skipped}
+    spec = Spec(device=device, root=None if root is None else str(root))
+    more = model.blueprint.samples.open_more(model, data, spec, f"data of {data}", show)
     with new_file(out) as part:
-        counts, abstained = write_predictions(part, model, domain, paths, calibration, level, parquet)
+        counts, abstained = write_predictions(part, model, more.domain, more.paths, calibration, level, parquet)
     return {
         "run": str(run),
         "parquet" if parquet else "csv": str(out),
-        "rows": len(domain),
-        "skipped": sum(map(len, skipped.values())),
-        "skipped_file": files.write_skipped(out.with_suffix(".skipped.csv"), skipped),
+        "rows": len(more.domain),
+        "skipped": len(more.skipped),
+        "skipped_file": files.write_skipped(out.with_suffix(".skipped.csv"), {"data": list(more.skipped)}),
         "abstained": abstained,
         "max_error": level,
         "cautions": [] if calibration is None else list(calibration.cautions),

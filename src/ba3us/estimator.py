@@ -29,7 +29,7 @@ from ba3us.data.domains import check_numbers
 from ba3us.data.files import encoded
 from ba3us.errors import UserError, require
 from ba3us.methods.auto import NAME as AUTO
-from ba3us.run.opening import Arrays, OpenedArrays
+from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 from ba3us.run.storage import members_folder
@@ -224,7 +224,11 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         classes, labels = encoded(y, len(source))
         # source-only needs a target to be evaluated on, but never trains on it
         opened = OpenedArrays(
-            Arrays(source.shape[1:]), source, labels, source[:1] if target is None else target, classes.tolist()
+            ArraySamples(source.shape[1:]),
+            source,
+            labels,
+            source[:1] if target is None else target,
+            classes.tolist(),
         )
         state = None if self.checkpoint is None else Path(self.checkpoint)
         run, domain = train(

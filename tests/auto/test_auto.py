@@ -24,9 +24,9 @@ from ba3us.auto.candidates import Candidate, CandidateResult
 from ba3us.auto.ensemble import TOP, VOTE, Ensemble, half_weighted_average
 from ba3us.data import Target
 from ba3us.errors import UserError
-from ba3us.run.opening import Arrays, OpenedArrays, check_auto, depth
+from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.run import Run
-from ba3us.run.spec import Spec
+from ba3us.run.spec import Spec, check_auto, depth
 from ba3us.scores import Neighbours
 
 X, Y, XT, YT = clouds(120, 90)
@@ -35,7 +35,7 @@ STEPS = {"steps": 40}
 
 
 def opened(x=X, xt=XT) -> OpenedArrays:
-    return OpenedArrays(Arrays(x.shape[1:]), x, CODES, xt, NAMES.tolist())
+    return OpenedArrays(ArraySamples(x.shape[1:]), x, CODES, xt, NAMES.tolist())
 
 
 def auto(x=X, xt=XT, **options):
@@ -155,7 +155,7 @@ def test_a_run_is_calibrated_by_a_twin_that_did_not_see_the_rows_put_aside(monke
 
 
 def test_a_source_with_one_row_a_class_has_none_to_put_aside():
-    x = OpenedArrays(Arrays(X.shape[1:]), X[:4], CODES[:4], XT, NAMES.tolist())
+    x = OpenedArrays(ArraySamples(X.shape[1:]), X[:4], CODES[:4], XT, NAMES.tolist())
     run = train(Spec(method="auto", method_params={"steps": 2, "batch_size": 4}), x)[0]
     assert run.calibration.held_out == 1 and "too few rows to put some aside" in run.calibration.cautions[-1]
 

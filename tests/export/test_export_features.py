@@ -22,8 +22,8 @@ from ba3us.errors import UserError
 from ba3us.export import export, exporting
 from ba3us.export import exporting as onnx_file
 from ba3us.export.exporting import Rows, Served, description
+from ba3us.run.arrays import ArraySamples
 from ba3us.run.build import Blueprint, Model
-from ba3us.run.opening import Arrays
 from toys import CLASSES, WIDTH, blobs, fit, options_for
 
 
@@ -78,7 +78,7 @@ def trained(name: str, dtype: torch.dtype = torch.float32, **options: object) ->
     source, target, _ = blobs()
     settings = options_for(name, **options)
     result = fit(name, source, target, options=settings)
-    blueprint = Blueprint.of(name, methods.get(name).options(**settings), [*"abcd"], Arrays([WIDTH]))
+    blueprint = Blueprint.of(name, methods.get(name).options(**settings), [*"abcd"], ArraySamples([WIDTH]))
     return Model(blueprint, result.module.to(dtype)), target.batch(slice(None)).numpy()
 
 
@@ -106,7 +106,7 @@ def test_a_model_in_float64_takes_float32_and_gives_it(tmp_path):
 
 
 def test_arrays_that_are_no_vectors(tmp_path):
-    arrays = Arrays([1, 8, 8], "small-cnn")
+    arrays = ArraySamples([1, 8, 8], "small-cnn")
     blueprint = Blueprint.of("source-only", methods.get("source-only").options(bottleneck=5), [0, 1], arrays)
     model = Model(blueprint, blueprint.build().module)
     served, x = Served(model), torch.randn(3, 1, 8, 8)

@@ -38,7 +38,7 @@ def test_rows_are_evenly_spaced():
 
 
 def test_the_model_sees_what_it_saw(run):
-    both = some_rows(run.model, run.spec, (80, 40), most=20)
+    both = some_rows(run.model, run.spec, (80, 40), max_samples=20)
     rows = evenly_spaced_indices(40, 20)
     assert both.target.names == [f"row {row}" for row in rows] and both.target.total == 40
     assert both.target.classes.tolist() == run.best.predictions[rows].tolist()
@@ -48,6 +48,6 @@ def test_the_model_sees_what_it_saw(run):
 
 def test_other_sizes_are_a_sentence(run):
     with pytest.raises(UserError, match="changed since the run"):
-        some_rows(run.model, run.spec, (80, 41), most=20)
+        some_rows(run.model, run.spec, (80, 41), max_samples=20)
     with pytest.raises(UserError, match="given arrays"):
-        some_rows(run.model, Spec(), (80, 40), most=20)
+        some_rows(run.model, Spec(), (80, 40), max_samples=20)

@@ -152,7 +152,7 @@ def test_list_files(photos, weights):
     ).summary()
     assert [row["class"] for row in summary["classes"]] == ["azure", "lime", "scarlet"]
     mixed = run(photos, weights, out="mixed", source="lists/s.txt", root=str(photos)).summary()
-    assert mixed["target_rows"] == 5 and mixed["classes"][0]["class"] == "blue"
+    assert mixed["target_samples"] == 5 and mixed["classes"][0]["class"] == "blue"
 
 
 def test_predicting_a_list_file_from_its_root(photos, weights):
@@ -395,7 +395,7 @@ def test_from_the_command_line(photos, weights):
     done = command(*base, "--out", photos / "run", "--steps", 4, *sets, "--train", "head", "--json")
     assert done.exit_code == 0
     summary = json.loads(done.stdout)
-    assert summary["trained"] == "head" and summary["target_rows"] == 5
+    assert summary["trained"] == "head" and summary["target_samples"] == 5
     done = command("predict", photos / "run", photos / "t", "--csv", photos / "out.csv", "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["rows"] == 5
     (photos / "t" / "zero.jpg").touch()

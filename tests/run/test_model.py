@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 from ba3us import methods
 from ba3us.data import Target
 from ba3us.errors import UserError
+from ba3us.run.arrays import ArraySamples
 from ba3us.run.build import Blueprint, Model, _digest
-from ba3us.run.opening import Arrays, Images
+from ba3us.run.images import ImageSamples
 from ba3us.training import Execution
 from toys import CLASSES, WIDTH, blobs, fit, options_for, same_state
 
@@ -27,7 +28,7 @@ def trained(name: str = "ba3us") -> tuple[Model, Target]:
     options = options_for(name)
     result = fit(name, source, target, options=options, config=Execution(n_threads=1))
     config = methods.get(name).options(**options)
-    blueprint = Blueprint.of(name, config, [*"abcd"], Arrays([WIDTH]))
+    blueprint = Blueprint.of(name, config, [*"abcd"], ArraySamples([WIDTH]))
     assert len(blueprint.classes) == CLASSES
     return Model(blueprint, result.module), target
 
@@ -63,7 +64,7 @@ def test_consuming_outputs_leaves_gradients_switched_on():
 
 def test_later_defaults_do_not_change_a_blueprint():
     config = methods.get("ba3us").options(beta=2.0)
-    for samples in (Arrays([3]), Images("resnet50", "0f", "tail", 224, [0.1] * 3, [0.2] * 3)):
+    for samples in (ArraySamples([3]), ImageSamples("resnet50", "0f", "tail", 224, [0.1] * 3, [0.2] * 3)):
         blueprint = Blueprint.of("ba3us", config, ["a", 1], samples)
         assert set(blueprint.options) == {f.name for f in dataclasses.fields(config)}
         assert Blueprint.from_dict(json.loads(json.dumps(blueprint.to_dict()))) == blueprint
@@ -120,10 +121,10 @@ def test_a_file_cut_short_is_a_sentence(saved, size):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda h, s: h["blueprint"]["arrays"].update(shape=[WIDTH + 1]),
-        lambda h, s: h["blueprint"]["arrays"].update(shape=[10**15]),  # nothing is allocated for it
+        lambda h, s: h["blueprint"]["samples"].update(shape=[WIDTH + 1]),
+        lambda h, s: h["blueprint"]["samples"].update(shape=[10**15]),  # nothing is allocated for it
         lambda h, s: h["blueprint"].update(classes="four"),
-        lambda h, s: h["blueprint"]["arrays"].update(extra=1),
+        lambda h, s: h["blueprint"]["samples"].update(extra=1),
         lambda h, s: h["blueprint"].update(method=["ba3us"]),
         lambda h, s: h["blueprint"]["options"].update(discriminator_hidden=10**12),
         lambda h, s: h.pop("blueprint"),
@@ -153,7 +154,7 @@ def test_a_model_of_another_version_says_what_is_unknown(saved, change, sentence
 
 def test_other_safetensors_files_are_not_models(tmp_path):
     save_file({"x": torch.zeros(2)}, tmp_path / "x.safetensors")
-    with pytest.raises(UserError, match="is no model of ba3us"):
+    with pytest.raises(UserError, match="is not a model of ba3us"):
         Model.load(tmp_path / "x.safetensors")
     with pytest.raises(UserError, match="There is no model file"):
         Model.load(tmp_path / "none.safetensors")

@@ -16,8 +16,8 @@ from arrays_toys import FAST, NAMES, clouds
 from ba3us import PartialAdapter, methods
 from ba3us.adapt import adapt, predict, train
 from ba3us.errors import UserError
+from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.build import Model
-from ba3us.run.opening import Arrays, OpenedArrays
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 from ba3us.training import Callback
@@ -266,7 +266,7 @@ def test_a_training_that_fails_in_the_middle_leaves_nothing(data):
 
 
 def test_model_and_presence_are_those_of_the_selected_evaluation():
-    opened = OpenedArrays(Arrays(X.shape[1:]), X, np.searchsorted(NAMES, Y), XT, NAMES.tolist())
+    opened = OpenedArrays(ArraySamples(X.shape[1:]), X, np.searchsorted(NAMES, Y), XT, NAMES.tolist())
     falling = itertools.count(0, -1)
     done, target = train(
         Spec(method="ba3us", method_params=SMALL, n_threads=1, selection=lambda outputs: next(falling)), opened

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ba3us.errors import UserError
-from ba3us.run import opening
-from ba3us.run.spec import FORMAT, Spec, is_images
+from ba3us.run.spec import FORMAT, Spec, check_precision, is_images, place
 
 
 def written(tmp_path, content) -> Spec:
@@ -132,11 +131,11 @@ def test_what_counts_as_images(tmp_path):
 )  # fmt: skip
 def test_fields_of_images_are_refused_for_features(name, value):
     with pytest.raises(UserError, match=f"`{name}` is not for features such as s.npz"):
-        _ = Spec(source="s.npz", target="t.npz", **{name: value}).of_images
+        _ = Spec(source="s.npz", target="t.npz", **{name: value}).kind
     with pytest.raises(UserError, match="`labels` is not for images"):
-        _ = Spec(source="s", target="t", labels="y.npy").of_images
+        _ = Spec(source="s", target="t", labels="y.npy").kind
     with pytest.raises(UserError, match="source or a target is missing"):
-        _ = Spec(source="s.npz").of_images
+        _ = Spec(source="s.npz").kind
 
 
 def test_every_field_has_a_place_in_the_documentation():
@@ -147,6 +146,6 @@ def test_every_field_has_a_place_in_the_documentation():
 
 def test_a_run_trained_in_float16_elsewhere_can_be_looked_at_on_a_cpu():
     spec = Spec(device="cpu", precision="float16")
-    assert opening.place(spec) == "cpu"
+    assert place(spec) == "cpu"
     with pytest.raises(UserError, match="can't train in float16"):
-        opening.check_precision(spec)
+        check_precision(spec)

@@ -47,7 +47,7 @@ def read_list(path: Path) -> None:
 
 def read_spec(path: Path) -> None:
     """And what follows from it."""
-    one_sentence(lambda: (Spec.read(path).method_options(), Spec.read(path).of_images))
+    one_sentence(lambda: (Spec.read(path).method_options(), Spec.read(path).kind))
 
 
 def read_protocol_file(path: Path) -> None:

@@ -173,7 +173,7 @@ def resumed(folder: Path) -> Any:
 def understood(folder: Path) -> Any:
     """A spec as it is read, with every hyper-parameter."""
     spec = Spec.read(folder / "spec.yaml")
-    return spec.method_options(), spec.of_images
+    return spec.method_options(), spec.kind
 
 
 def checked(folder: Path) -> None:

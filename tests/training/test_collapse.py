@@ -8,7 +8,7 @@ import pytest
 from arrays_toys import NAMES, clouds
 from ba3us.adapt import train
 from ba3us.errors import UserError
-from ba3us.run.opening import Arrays, OpenedArrays
+from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.spec import Spec
 from ba3us.training import Evaluation
 from ba3us.training.monitoring import collapsed
@@ -49,7 +49,7 @@ def test_a_warm_start_is_no_collapse():
 
 
 def run(xt=XT, **fields):
-    opened = OpenedArrays(Arrays(X.shape[1:]), X, CODES, xt, NAMES.tolist())
+    opened = OpenedArrays(ArraySamples(X.shape[1:]), X, CODES, xt, NAMES.tolist())
     return train(Spec(method="e-dann", method_params=SMALL, **fields), opened)[0]
 
 

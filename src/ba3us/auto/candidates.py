@@ -26,8 +26,8 @@ from ba3us.data.machine import cpu_count
 from ba3us.data.writing import new_file
 from ba3us.errors import UserError
 from ba3us.run import opening
-from ba3us.run.opening import OpenedArrays
-from ba3us.run.spec import Spec
+from ba3us.run.arrays import OpenedArrays
+from ba3us.run.spec import Spec, place
 from ba3us.run.train import train_one
 from ba3us.training.checkpoints import seeded
 
@@ -214,7 +214,7 @@ def _pool(
     workers = min(len(members), cpu_count())
     size = opened.source.nbytes + opened.target.nbytes
     alone = workers < 2 or current_process().daemon  # a worker of a benchmark has no workers of its own
-    if alone or len(members) < 3 or size > _SHIPPED or opening.place(spec) != "cpu":
+    if alone or len(members) < 3 or size > _SHIPPED or place(spec) != "cpu":
         yield None
         return
     plain = dataclasses.replace(opened, paths=None, notes=[], skipped={})

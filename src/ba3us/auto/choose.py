@@ -31,9 +31,9 @@ from ba3us.methods.auto import AutoOptions
 from ba3us.methods.registry import get
 from ba3us.progress import Bar, bar
 from ba3us.run import storage as files
-from ba3us.run.opening import Domains, Opened, check_auto
 from ba3us.run.run import Run
-from ba3us.run.spec import Spec
+from ba3us.run.samples import Domains, Opened
+from ba3us.run.spec import Spec, check_auto
 from ba3us.run.train import presence_table, train_one
 from ba3us.training import Callback
 from ba3us.training.distributed import ProcessGroup

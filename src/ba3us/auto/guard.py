@@ -33,11 +33,12 @@ from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.auto import AutoOptions
 from ba3us.methods.base import Method
 from ba3us.progress import bar
+from ba3us.run.arrays import OpenedArrays
 from ba3us.run.build import Model
-from ba3us.run.opening import Domains, Opened, OpenedArrays, vectors
 from ba3us.run.run import Run
+from ba3us.run.samples import Domains, Opened
 from ba3us.run.spec import Spec
-from ba3us.run.train import presence_table, scaled, train_one
+from ba3us.run.train import presence_table, train_one
 from ba3us.scores import Neighbours
 from ba3us.training import Callback
 from ba3us.training.evaluation import sample_rows, target_neighbours
@@ -61,12 +62,12 @@ class AutoInputs:
     @classmethod
     def of(cls, spec: Spec, opened: Opened, show: bool = False) -> AutoInputs:
         """From samples."""
-        seen = vectors(opened, spec, show)
+        seen = opened.vectors(spec, show)
         rows = sample_rows(len(seen.target))
         inputs = dataclasses.replace(seen, target=seen.target[rows]) if len(rows) < len(seen.target) else seen
         shown = inputs.domains(None, spec, False)
         check_alike(*shown)
-        scale = bool(getattr(scaled(spec, opened), "scaled", False))
+        scale = bool(opened.samples_for(spec).is_standardized)
         near = target_neighbours(*shown, np.arange(len(rows)), scale)
         return cls(inputs, seen.domains(None, spec, False), rows, shown, near, scale)
 
@@ -103,7 +104,7 @@ def _plain(spec: Spec) -> Spec:
     asked = Candidate(SOURCE_ONLY, SOURCE_ONLY).spec(spec)
     places = ("source", "target", "labels", "root", "classes", "backbone", "weights", "size", "precision")
     also = {name: getattr(spec, name) for name in (*places, "cache_gb", "workers")}
-    images = spec.source is not None and spec.of_images
+    images = spec.source is not None and spec.kind == "images"
     return dataclasses.replace(asked, **also, selection="entropy", train="head" if images else None)
 
 
@@ -240,7 +241,7 @@ def with_verdict(run: Run, target: Target, spec: Spec, opened: Opened, show: boo
     )
     try:
         with bar("Comparing with source-only", 2, show) as shown:
-            seen = vectors(opened, auto, show)
+            seen = opened.vectors(auto, show)
             inputs = AutoInputs.of(auto, seen)
             plain = source_only_run(auto, seen, inputs)
             shown.update(1)

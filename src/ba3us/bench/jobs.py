@@ -33,22 +33,11 @@ from ba3us.methods.base import MethodOptions, Step
 from ba3us.methods.registry import TASKS, Entry
 from ba3us.nn import Network
 from ba3us.nn.backbones import OFFLINE, Backbone
+from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.build import Model
-from ba3us.run.opening import (
-    Arrays,
-    Images,
-    Opened,
-    OpenedArrays,
-    OpenedImages,
-    check_precision,
-    depth,
-    gigabytes,
-    place,
-    seen_with,
-    view_count,
-)
-from ba3us.run.spec import Spec
-from ba3us.run.train import scaled
+from ba3us.run.images import ImageSamples, OpenedImages, backbone_of
+from ba3us.run.samples import Opened
+from ba3us.run.spec import Spec, check_precision, depth, gigabytes, place, view_count
 from ba3us.training import Callback, SelectionRule, Trainer
 from ba3us.training.evaluation import rules_for_records
 
@@ -111,7 +100,7 @@ def open_pair(seen: Sight, pair: Pair, workers: int | None = 1, show: bool = Fal
         for file, rows in ((pair.source, pair.source_rows), (pair.target, pair.target_rows))
     )
     classes = list(range(pair.num_classes))
-    return OpenedImages(samples, source, pair.source_labels, target, classes, backbone, [], {})
+    return OpenedImages(samples, source, pair.source_labels, target, classes, backbone)
 
 
 def warm(tasks: Iterable[tuple[Sight, Pair]], show: bool = False) -> None:
@@ -145,15 +134,15 @@ def _listed(file: File) -> ImageList:
     return listed
 
 
-def _seen_with(seen: Sight) -> tuple[Backbone, Images]:
+def _seen_with(seen: Sight) -> tuple[Backbone, ImageSamples]:
     return _backbone(seen.weights, *(getattr(seen.spec, name) for name in _DECIDE))
 
 
 @lru_cache(maxsize=1)  # networks may be large
-def _backbone(known: str, *decided: Any) -> tuple[Backbone, Images]:
+def _backbone(known: str, *decided: Any) -> tuple[Backbone, ImageSamples]:
     spec = Spec(**dict(zip(_DECIDE, decided)))
     check_same(spec.weights, _weights(spec) == known)
-    return seen_with(spec)
+    return backbone_of(spec)
 
 
 def _weights(spec: Spec) -> str:
@@ -446,9 +435,9 @@ _prepared: dict[tuple[str, bool], list[SelectionRule]] = {}  # of the last targe
 
 def _prepared_rules(data: str, opened: Opened, spec: Spec) -> list[SelectionRule]:
     """The rules that apply to these samples, ready to score; in the units of the network."""
-    if not isinstance(opened, OpenedArrays):
+    if opened.samples.has_pixels:
         return [rule for rule in rules_for_records().values() if rule.prepare is None]
-    key = data, bool(getattr(scaled(spec, opened), "scaled", False))
+    key = data, bool(opened.samples_for(spec).is_standardized)
     if key not in _prepared:
         domains = opened.domains(None, spec, False)
         _prepared.clear()
@@ -473,7 +462,7 @@ def opened_job(job: Job) -> tuple[Spec, Opened]:
     source, target = pair.shipped or (samples(pair.source), samples(pair.target))
     x, xt = source[pair.source_rows], target[pair.target_rows]
     classes = list(range(pair.num_classes))
-    return spec, OpenedArrays(Arrays(x.shape[1:]), x, pair.source_labels, xt, classes)
+    return spec, OpenedArrays(ArraySamples(x.shape[1:]), x, pair.source_labels, xt, classes)
 
 
 @lru_cache(maxsize=4)

@@ -16,4 +16,4 @@ def check(spec: Spec, *, show: bool = False, cost: bool = True) -> Report:
     What could harm is a :class:`Finding`, and so is what training would refuse; that the target holds only some
     of the source's classes is none. What can't be read at all is a :class:`~ba3us.errors.UserError`.
     """
-    return (check_images if spec.of_images else check_features)(spec, show, cost)
+    return (check_images if spec.kind == "images" else check_features)(spec, show, cost)

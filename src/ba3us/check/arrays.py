@@ -16,7 +16,7 @@ from ba3us.data.domains import check_numbers, random_indices, release_pages
 from ba3us.data.files import FeatureSet, check_same_backbone, encoded
 from ba3us.errors import UserError, require
 from ba3us.progress import bar
-from ba3us.run.opening import Arrays, OpenedArrays, read_arrays
+from ba3us.run.arrays import ArraySamples, OpenedArrays, read_arrays
 from ba3us.run.spec import Spec
 
 # --- numbers ----------------------------------------------------------------------------------------------
@@ -232,7 +232,9 @@ def _sampling(seen: Vectors, source: int, target: int) -> list[str]:
 def _cost(source: FeatureSet, labels: np.ndarray, target: FeatureSet, known: list[Any]) -> list[dict[str, Any]]:
     if source.features.ndim != 2:
         return []
-    opened = OpenedArrays(Arrays(source.features.shape[1:]), source.features, labels, target.features, known)
+    opened = OpenedArrays(
+        ArraySamples(source.features.shape[1:]), source.features, labels, target.features, known
+    )
     return [estimate.told(cost) for cost in estimate.of_head(opened)]
 
 

@@ -18,7 +18,7 @@ from ba3us.auto.choose import train_auto
 from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.base import MethodOptions
 from ba3us.nn.backbones import Backbone, cut
-from ba3us.run.opening import OpenedArrays
+from ba3us.run.arrays import OpenedArrays
 from ba3us.run.spec import Spec
 from ba3us.run.train import train_one
 

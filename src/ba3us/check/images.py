@@ -31,9 +31,9 @@ from ba3us.embed import embed
 from ba3us.errors import UserError, optional_import
 from ba3us.nn.backbones import Backbone
 from ba3us.progress import bar, say
-from ba3us.run import opening
-from ba3us.run.opening import Arrays, OpenedArrays
-from ba3us.run.spec import Spec
+from ba3us.run import images
+from ba3us.run.arrays import ArraySamples, OpenedArrays
+from ba3us.run.spec import Spec, gigabytes, place
 
 # --- pictures ---------------------------------------------------------------------------------------------
 # Image files: which can be read, how large they are, and what they look like to a perceptual hash.
@@ -285,12 +285,12 @@ def _told(pairs: Sequence[tuple[Sample, Sample]]) -> list[str]:
 def check_images(spec: Spec, show: bool = False, cost: bool = True) -> Report:
     """Findings about the images of a spec. What is decoded and embedded here, ``ba3us adapt`` finds done."""
     source, target = Path(str(spec.source)), Path(str(spec.target))
-    listed, unlabelled = opening.list_labelled(source, spec), opening.list_images(target, spec.root)
-    backbone, _ = opening.seen_with(spec)
-    how: dict[str, Any] = {"cache_gb": opening.gigabytes(spec), "workers": spec.workers, "progress": show}
+    listed, unlabelled = images.list_labelled(source, spec), images.list_images(target, spec.root)
+    backbone, _ = images.backbone_of(spec)
+    how: dict[str, Any] = {"cache_gb": gigabytes(spec), "workers": spec.workers, "progress": show}
     ours = open_images(listed, backbone.side, **how, title="Decoding the source")
     theirs = open_images(unlabelled, backbone.side, **how, title="Decoding the target")
-    names = opening.class_texts(listed.class_names or [])
+    names = images.class_texts(listed.class_names or [])
     findings, facts = _files(ours, theirs, names, worker_count(spec.workers))
     findings += domains.target_folders(_folders(target), names)
     twins, passed_over = _duplicates(ours, theirs, worker_count(spec.workers), show)
@@ -298,7 +298,7 @@ def check_images(spec: Spec, show: bool = False, cost: bool = True) -> Report:
     labels = ours.images.labels
     assert labels is not None
     if len(np.unique(labels)) > 1:
-        seen = _embedded(ours.images, theirs.images, names, backbone, how, opening.place(spec))
+        seen = _embedded(ours.images, theirs.images, names, backbone, how, place(spec))
         say("Comparing classes and domains", show)
         found, figures = look(seen)
         findings += found
@@ -401,6 +401,6 @@ def _rows_of(images: ImageList, rows: np.ndarray) -> ImageList:
 def _cost(seen: Vectors, backbone: Backbone, rows: tuple[int, int]) -> list[dict[str, Any]]:
     """Of the automatic choice, and of a named system in all three depths, on all images."""
     opened = OpenedArrays(
-        Arrays(seen.source.shape[1:]), seen.source, seen.labels, seen.target, list(seen.classes)
+        ArraySamples(seen.source.shape[1:]), seen.source, seen.labels, seen.target, list(seen.classes)
     )
     return [estimate.told(cost) for cost in estimate.of_depths(backbone, rows, opened)]

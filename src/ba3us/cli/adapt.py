@@ -142,7 +142,7 @@ def adapt(
 
     named = {k: given[k] for k in ("steps", *_OF_AUTO) if k in given}
     spec = _spec(asked, config, settings, named)
-    if spec.of_images:
+    if spec.kind == "images":
         keep_memory()
     out = out or Path("runs") / Path(str(spec.target)).stem
     check_outside(out, [config])

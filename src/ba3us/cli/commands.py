@@ -52,7 +52,7 @@ def check(
         from ba3us.check import check as look
         from ba3us.run.spec import Spec
     spec = Spec(**given)
-    if spec.of_images:
+    if spec.kind == "images":
         keep_memory()
     summary = look(spec, show=not json, cost=not no_cost).summary()
     summary = {"source": str(source), "target": str(target)} | summary

@@ -17,7 +17,6 @@ from ba3us import __version__, methods
 from ba3us.data.writing import check_new_file
 from ba3us.errors import require
 from ba3us.progress import visible
-from ba3us.run.opening import Images
 from ba3us.run.run import Run
 
 if TYPE_CHECKING:
@@ -88,11 +87,12 @@ def written(facts: Facts) -> str:
     run, about = facts.run, facts.run.about
     entry = methods.get(run.spec.method)
     samples = run.model.blueprint.samples
+    backbone = getattr(samples, "backbone", None)
     left_out = len(facts.presence) - len(facts.classes)
     return _filled(
         "card.md",
         name=verbatim(facts.file),
-        kind="images" if facts.served.of_images else "feature vectors",
+        kind="images" if samples.has_pixels else "feature vectors",
         count=len(facts.classes),
         source=_place(run.spec.source),
         target=_place(run.spec.target),
@@ -100,7 +100,7 @@ def written(facts: Facts) -> str:
         source_rows=about.get("source_samples", "?"),
         target_rows=about.get("target_samples", "?"),
         method=prose(f"{entry.info.title} ({run.spec.method}): {entry.info.reference}"),
-        network=_network(samples),
+        network=prose(samples.describe()),
         settings=prose(about.get("settings", "unknown")),
         updates=about.get("steps", "?"),
         selection=_selection(run),
@@ -117,9 +117,7 @@ def written(facts: Facts) -> str:
         checked=facts.checked,
         difference=f"{facts.difference:.1e}",
         digest=run.model.digest,
-        weights=f"the backbone {verbatim(samples.backbone)}"
-        if samples.backbone
-        else "the features' backbone, if any,",
+        weights=f"the backbone {verbatim(backbone)}" if backbone else "the features' backbone, if any,",
     )
 
 
@@ -131,16 +129,6 @@ def _filled(template: str, **values: Any) -> str:
 def _place(path: str | None) -> str:
     """The last name of a path: what is above it says more of a machine than of the data."""
     return "arrays" if path is None else verbatim(Path(path).name)
-
-
-def _network(samples: Any) -> str:
-    if isinstance(samples, Images):
-        trained = "nothing of it trained" if samples.train == "head" else f"trained: {verbatim(samples.train)}"
-        return f"{verbatim(samples.backbone)} at {samples.size} px, {trained}, with a new head"
-    made_by = (
-        f"a head on features of {verbatim(samples.backbone)}" if samples.backbone else "a head on features"
-    )
-    return verbatim(samples.network) if samples.network else made_by
 
 
 def _selection(run: Run) -> str:
@@ -186,7 +174,9 @@ def _number(text: str) -> float:
 
 
 def _usage(served: Served, file: str, count: int) -> str:
-    shape = ", ".join(map(str, served.shape))
+    shape = ", ".join(map(str, served.samples.input_shape))
     side, size = (getattr(served.samples, name, None) for name in ("side", "size"))
-    text = _filled(f"use_{served.input}.md", file=repr(file), count=count, shape=shape, side=side, size=size)
+    text = _filled(
+        f"use_{served.samples.input_name}.md", file=repr(file), count=count, shape=shape, side=side, size=size
+    )
     return text.rstrip()

@@ -16,18 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from ba3us import __version__
-from ba3us.data import Target, image_domains
-from ba3us.data.domains import evenly_spaced_indices
-from ba3us.data.image_cache import DRAFT, UnreadableError, decode, quiet_pillow
-from ba3us.data.image_domains import PixelArray
 from ba3us.data.writing import check_new_file, new_file, new_files
 from ba3us.errors import UserError, optional_import, require
 from ba3us.export import card as cards
 from ba3us.progress import say
-from ba3us.run import opening
 from ba3us.run import storage as files
 from ba3us.run.build import Model
-from ba3us.run.opening import Arrays, Images
 from ba3us.run.run import Run
 
 # --- rows -------------------------------------------------------------------------------------------------
@@ -47,51 +41,15 @@ class Rows(NamedTuple):
 
 def some_rows(run: Run) -> Rows:
     """Some of the run's target if that is still there and of the same kind, else random ones."""
-    try:
-        found = _target_rows(run)
-        return _asked(run, found, f"{len(found)} rows of the target")
-    except (UserError, OSError):
-        return _asked(run, _random(run), f"{_MOST} random rows, because the target can't be read")
-
-
-def _asked(run: Run, found: np.ndarray, origin: str) -> Rows:
-    """Let the run predict features, or squares of pixels, the way it always does."""
-    model, samples = run.model, run.model.blueprint.samples
-    domain: Target
-    if isinstance(samples, Images):
-        windows = image_domains.central_windows(len(found), samples.side - samples.size)
-        inputs = image_domains.cut(torch.from_numpy(found), windows, samples.size).permute(0, 3, 1, 2)
-        domain = samples.domain(PixelArray(found), "target", model.front, "cpu", cache_gb=0)
-    else:
-        domain = samples.domain(found, "target")
-        inputs = domain.batch(slice(None), torch.float32)
-    return Rows(inputs.contiguous().numpy(), torch.cat([logits for _, logits in model.outputs(domain)]), origin)
-
-
-def _target_rows(run: Run) -> np.ndarray:
-    if run.spec.target is None:
-        raise UserError("The run was given arrays, which are not on disk.")
     samples = run.model.blueprint.samples
-    if isinstance(samples, Arrays):
-        features = opening.read_array(run.spec.target).features
-        return np.asarray(features[evenly_spaced_indices(len(features), _MOST)])
-    listed, squares = opening.list_images(run.spec.target, run.spec.root), []
-    with quiet_pillow():
-        for row in evenly_spaced_indices(len(listed), _MOST):
-            try:
-                squares.append(decode(listed.file(row), samples.side))
-            except UnreadableError:
-                continue
-    if not squares:
-        raise UserError(f"None of the first images of {run.spec.target} can be read.")
-    return np.stack(squares)
-
-
-def _random(run: Run) -> np.ndarray:
-    samples, chance = run.model.blueprint.samples, np.random.default_rng(0)
-    if isinstance(samples, Arrays):
-        return chance.standard_normal((_MOST, *samples.shape), dtype=np.float32)
-    return chance.integers(0, 256, (_MOST, samples.side, samples.side, 3), dtype=np.uint8)
+    try:
+        require(run.spec.target is not None, "The run was given arrays, which are not on disk.")
+        raw = samples.read_some(run.spec, _MOST)
+        origin = f"{len(raw)} rows of the target"
+    except (UserError, OSError):
+        raw, origin = samples.random_inputs(_MOST), f"{_MOST} random rows, because the target can't be read"
+    inputs, domain = samples.example(raw, run.model.front)
+    return Rows(inputs, torch.cat([logits for _, logits in run.model.outputs(domain)]), origin)
 
 
 # --- served -----------------------------------------------------------------------------------------------
@@ -123,37 +81,14 @@ class Served(nn.Module):
         self.register_buffer("columns", None if classes is None else torch.tensor(classes))
         self.eval().requires_grad_(False)
 
-    @property
-    def of_images(self) -> bool:
-        """Whether samples are pixels."""
-        return isinstance(self.samples, Images)
-
-    @property
-    def input(self) -> str:
-        """What the samples are called in the file."""
-        return "pixels" if self.of_images else "features"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one sample."""
-        samples = self.samples
-        return (3, samples.size, samples.size) if isinstance(samples, Images) else tuple(samples.shape)
-
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """uint8 pixels [n, 3, size, size] or float32 arrays [n, …] → (probabilities, logits)."""
-        dtype, samples = next(self.module.parameters()).dtype, self.samples
-        if isinstance(samples, Images):
-            x = image_domains.normalised(x.permute(0, 2, 3, 1), tuple(samples.mean), tuple(samples.std))
+        dtype, x = next(self.module.parameters()).dtype, self.samples.preprocess(x)
         if self.front is not None:
             x = self.front(x)
         logits = self.module.method.predict(self.module.network, x.to(dtype))[1]
         logits = logits if self.columns is None else logits[:, self.columns]
         return logits.softmax(dim=1).float(), logits.float()
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of samples."""
-        return torch.uint8 if self.of_images else torch.float32
 
 
 def description(model: Model, classes: list[Any]) -> dict[str, str]:
@@ -164,26 +99,8 @@ def description(model: Model, classes: list[Any]) -> dict[str, str]:
         "method": model.blueprint.method,
         "classes": json.dumps(classes),
     }
-    if isinstance(model.blueprint.samples, Images):
-        about["image"] = json.dumps(_preparation(model.blueprint.samples))
-    return about
-
-
-def _preparation(samples: Images) -> dict[str, Any]:
-    """What to do with an image before the file is given its pixels, and what the file does with them."""
-    offset = int(image_domains.central_windows(1, samples.side - samples.size).top[0])
-    return {
-        "size": samples.size,
-        "resize": samples.side,
-        "offset": offset,
-        "draft": DRAFT,
-        "before": f"upright by EXIF, RGB, transparency on white; a JPEG may be decoded smaller (Pillow's draft "
-        f"mode), to no less than {DRAFT} times the side; resized to {samples.side}x{samples.side} (Pillow, "
-        f"bilinear) without keeping its aspect; {samples.size}x{samples.size} cut out at ({offset}, {offset})",
-        "inside": "(pixels / 255 - mean) / std",
-        "mean": list(samples.mean),
-        "std": list(samples.std),
-    }
+    preparation = model.blueprint.samples.preparation()
+    return about | ({"image": json.dumps(preparation)} if preparation else {})
 
 
 # --- onnx file --------------------------------------------------------------------------------------------
@@ -206,8 +123,8 @@ def write(path: Path, served: Served, about: Mapping[str, str]) -> int:
         with _quiet():
             program = torch.onnx.export(
                 served,
-                (torch.zeros(2, *served.shape, dtype=served.dtype),),
-                input_names=[served.input],
+                (torch.zeros(2, *served.samples.input_shape, dtype=served.samples.input_dtype),),
+                input_names=[served.samples.input_name],
                 output_names=[PROBABILITIES, LOGITS],
                 dynamic_shapes=({0: torch.export.Dim("n")},),
                 dynamo=True,
@@ -234,7 +151,9 @@ def difference(path: Path, served: Served, inputs: np.ndarray, logits: torch.Ten
     runtime = optional_import("onnxruntime", "export")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     far = [
-        np.abs(session.run([PROBABILITIES], {served.input: inputs[:count]})[0] - probabilities[:count]).max()
+        np.abs(
+            session.run([PROBABILITIES], {served.samples.input_name: inputs[:count]})[0] - probabilities[:count]
+        ).max()
         for count in (len(inputs), 1)
     ]
     largest = float(np.max(far))
@@ -315,9 +234,9 @@ def export(
         "card": str(card),
         "bytes": size,
         "input": {
-            "name": served.input,
-            "type": str(served.dtype).removeprefix("torch."),
-            "shape": ["n", *served.shape],
+            "name": served.samples.input_name,
+            "type": str(served.samples.input_dtype).removeprefix("torch."),
+            "shape": ["n", *served.samples.input_shape],
         },
         "classes": named,
         "largest_difference": far,

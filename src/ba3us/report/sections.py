@@ -33,7 +33,7 @@ from ba3us.report.charts import (
 from ba3us.report.page import Cell, Chart, Charts, Code, Part, Picture, Pictures, Section, Table, Words
 from ba3us.report.run_report import SPACE, RunReport, counted, listed, percent
 from ba3us.run import storage as files
-from ba3us.run.opening import Images, list_images
+from ba3us.run.images import list_images
 from ba3us.run.predict import Both, some_rows
 
 # --- confidence ---------------------------------------------------------------------------------------------
@@ -390,8 +390,7 @@ def features_section(report: RunReport) -> Section:
 
 def _projections(report: RunReport) -> list[Part]:
     run = report.run
-    of_images = isinstance(run.model.blueprint.samples, Images)
-    max_rows = _QUICK_IMAGES if report.quick and of_images else MAX_POINTS
+    max_rows = _QUICK_IMAGES if report.quick and run.model.blueprint.samples.has_pixels else MAX_POINTS
     sizes = run.about["source_samples"], run.about["target_samples"]
     both = some_rows(run.model, run.spec, sizes, max_rows // 2)
     features = np.concatenate([domain.features for domain in both])
@@ -466,7 +465,7 @@ _SIDE = 150  # pixels of their longer side
 def pictures_section(report: RunReport) -> Section | None:
     """The least and the most confident images of the target, small and inside the page."""
     run, table = report.run, report.predictions
-    if not isinstance(run.model.blueprint.samples, Images) or table is None or not report.paths:
+    if not run.model.blueprint.samples.has_pixels or table is None or not report.paths:
         return None
     try:
         root = list_images(str(run.spec.target), run.spec.root).root

@@ -1,4 +1,4 @@
-"""A trained network that can be taken apart into data and put together again."""
+"""Network and method from a blueprint, and a trained model as data: pickles and safetensors files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,22 +23,14 @@ from ba3us.errors import UserError, require
 from ba3us.methods.base import MethodOptions
 from ba3us.nn import Network
 from ba3us.nn.backbones import Backbone
-from ba3us.run.opening import Arrays, Images
+from ba3us.run import opening
+from ba3us.run.samples import Samples
 from ba3us.training import TrainingStep
 from ba3us.training.evaluation import predict_batches
 
-# --- build ------------------------------------------------------------------------------------------------
-# Network and method from data: the only place where they are made.
-
-
+FORMAT = "ba3us model 3"
+_FRONT = "front."
 _COPIES = 4  # of every weight: itself, its gradient, its momentum, and the best so far
-
-
-class Built(NamedTuple):
-    """What is frozen and stands before the network (None: nothing does), and network and method."""
-
-    front: nn.Module | None
-    module: TrainingStep
 
 
 @dataclass(frozen=True)
@@ -48,76 +40,61 @@ class Blueprint:
     method: str
     options: dict[str, Any]
     classes: list[Any]
-    samples: Arrays | Images
+    samples: Samples
 
     @classmethod
-    def of(cls, method: str, config: MethodOptions, classes: list[Any], samples: Arrays | Images) -> Blueprint:
+    def of(cls, method: str, config: MethodOptions, classes: list[Any], samples: Samples) -> Blueprint:
         """From resolved hyper-parameters, so that later defaults don't change it."""
         return cls(method, dataclasses.asdict(config), classes, samples)
 
-    def build(self, backbone: Backbone | None = None) -> Built:
-        """Network and method with initial weights, those of `backbone` where there is one."""
+    def build(self, backbone: Backbone | None = None) -> Model:
+        """A model with initial weights, those of `backbone` where there is one."""
         entry = methods.get(self.method)
         config = entry.options(**self.options)
-        pixels = "pixels" in entry.info.needs
+        needs_pixels = "pixels" in entry.info.needs
         require(
-            not pixels or isinstance(self.samples, Images),
+            not needs_pixels or self.samples.has_pixels,
             f"The method {self.method!r} needs pixels, but there are feature vectors: choose another method.",
         )
-        front, body, dim, classifier = (
-            self.samples.encoder(pixels, backbone)
-            if isinstance(self.samples, Images)
-            else self.samples.encoder()
-        )
+        front, body, dim, classifier = self.samples.encoder(backbone, joined=needs_pixels)
         network = Network(body, dim, len(self.classes), entry.method.head(config), classifier)
-        return Built(front, TrainingStep(network, entry.create(network, config)))
+        return Model(self, TrainingStep(network, entry.create(network, config)), front)
 
     def check_memory(self) -> None:
-        """A sentence, before anything is allocated, if training could not fit into memory.
+        """Refuse, before anything is allocated, a training that can't fit into memory.
 
-        Only of arrays, where a discriminator may grow with features times classes.
+        Discriminators may grow with features times classes. Kinds that can't be built on
+        ``meta`` are not checked.
         """
-        most = total_memory()
-        if most is None or not isinstance(self.samples, Arrays):
+        available = total_memory()
+        if available is None or not self.samples.builds_on_meta:
             return
         with torch.device("meta"):
             module = self.build().module
         size = _COPIES * sum(p.numel() * p.element_size() for p in module.parameters())
         require(
-            size <= most,
+            size <= available,
             f"The method {self.method!r} would need {size / 1e9:.1f} GB of memory for {len(self.classes)} "
-            f"classes, but there are {most / 1e9:.1f} GB: choose another method, or a smaller bottleneck or "
-            "discriminator_hidden.",
+            f"classes, but there are {available / 1e9:.1f} GB: choose another method, or a smaller bottleneck "
+            "or discriminator_hidden.",
         )
-
-    # --- as data -----------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
-        kind = "images" if isinstance(self.samples, Images) else "arrays"
         return {
             "method": self.method,
             "options": self.options,
             "classes": self.classes,
-            kind: dataclasses.asdict(self.samples),
+            "kind": self.samples.kind,
+            "samples": self.samples.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Blueprint:
-        """From what :meth:`packed` gave."""
-        samples: Arrays | Images
-        samples = Images(**content["images"]) if "images" in content else Arrays(**content["arrays"])
-        classes = content["classes"]
+        """From what :meth:`to_dict` gave."""
+        classes, kind = content["classes"], opening.KINDS[content["kind"]]
         assert isinstance(classes, list)
-        return cls(content["method"], content["options"], classes, samples)
-
-
-# --- model ------------------------------------------------------------------------------------------------
-# A trained network that can be taken apart into data and put together again.
-
-
-FORMAT = "ba3us model 2"
-_FRONT = "front."
+        return cls(content["method"], content["options"], classes, kind(**content["samples"]))
 
 
 class Model:
@@ -133,13 +110,13 @@ class Model:
 
     @classmethod
     def rebuilt(cls, blueprint: Blueprint, state: dict[str, Tensor]) -> Model:
-        """From weights. Of arrays, nothing is allocated before they are known to fit."""
-        with torch.device("meta" if isinstance(blueprint.samples, Arrays) else "cpu"):
-            front, module = blueprint.build()
+        """From weights. If possible, nothing is allocated before they are known to fit."""
+        with torch.device("meta" if blueprint.samples.builds_on_meta else "cpu"):
+            model = blueprint.build()
         before = {k.removeprefix(_FRONT): v for k, v in state.items() if k.startswith(_FRONT)}
-        module.load_state_dict({k: v for k, v in state.items() if not k.startswith(_FRONT)}, assign=True)
-        (front or nn.Identity()).load_state_dict(before)
-        return cls(blueprint, module, front)
+        model.module.load_state_dict({k: v for k, v in state.items() if not k.startswith(_FRONT)}, assign=True)
+        (model.front or nn.Identity()).load_state_dict(before)
+        return model
 
     @property
     def feature_dim(self) -> int:
@@ -188,7 +165,7 @@ class Model:
             header = json.loads(about.get("header", "{}"))
             require(
                 isinstance(header, dict) and header.get("format") == FORMAT,
-                f"{path} is no model of ba3us, or of another version: give the folder of a run.",
+                f"{path} is not a model of ba3us, or of another version: give the folder of a run.",
             )
             require(
                 about.get("digest") == _digest(about["header"], state),

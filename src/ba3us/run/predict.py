@@ -1,8 +1,7 @@
-"""After a run: some rows of both domains, opened again and as its model sees them."""
+"""Predictions of a model as a table (CSV or Parquet), and a run's samples as the model sees them."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,19 +11,11 @@ import numpy as np
 
 from ba3us.assess.calibration import LEVEL, Calibration
 from ba3us.data import Target
-from ba3us.data.domains import evenly_spaced_indices
 from ba3us.data.files import new_table
-from ba3us.data.image_cache import Readable, open_images
-from ba3us.data.images import ImageList
 from ba3us.errors import optional_import, require
-from ba3us.run import opening
 from ba3us.run.build import Model
-from ba3us.run.opening import Arrays, Images
+from ba3us.run.samples import MoreSamples
 from ba3us.run.spec import Spec
-
-# --- predictions ------------------------------------------------------------------------------------------
-# Predictions as a table: one row per sample, in a CSV or a Parquet file, written batch by batch.
-
 
 _GROUP = 16_384  # rows of a Parquet file that are written at once: few of them make it large and slow to read
 
@@ -145,8 +136,7 @@ def _text(value: Any) -> str:
     return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-# --- again ------------------------------------------------------------------------------------------------
-# After a run: some rows of both domains, opened again and as its model sees them.
+# --- samples of a run, opened again --------------------------------------------------------------------------
 
 
 class Rows(NamedTuple):
@@ -180,75 +170,22 @@ class Both(NamedTuple):
     target: Rows
 
 
-def some_rows(model: Model, spec: Spec, sizes: tuple[int, int], most: int) -> Both:
-    """At most `most` rows of each domain that a spec names; a sentence if they are not what they were.
+def some_rows(model: Model, spec: Spec, sizes: tuple[int, int], max_samples: int) -> Both:
+    """Open at most `max_samples` of each domain of a spec again, as the model sees them.
 
-    `sizes` are the rows that the domains had. Images are opened only as far as they are looked at.
+    `sizes` are those that the domains had; an error if files have changed. Only what is needed is decoded.
     """
     require(spec.source is not None and spec.target is not None, "The run was given arrays, not files.")
-    samples = model.blueprint.samples
-    return (_arrays if isinstance(samples, Arrays) else _images)(model, spec, sizes, most)
+    opened = model.blueprint.samples.reopen(model, spec, sizes, max_samples)
+    return Both(*(_rows(model, samples, size) for samples, size in zip(opened, sizes)))
 
 
-def images_seen(model: Model, listed: ImageList, where: Spec, name: str, show: bool) -> tuple[Target, Readable]:
-    """Images as a model of images takes them, on the device that `where` names."""
-    samples, place, budget = model.blueprint.samples, opening.place(where), opening.gigabytes(where)
-    assert isinstance(samples, Images)
-    opened = open_images(listed, samples.side, cache_gb=budget, workers=where.workers, progress=show)
-    model.module.to(place)
-    return samples.domain(opened.pixels, name, model.front, place, budget), opened
-
-
-def _arrays(model: Model, spec: Spec, sizes: tuple[int, int], most: int) -> Both:
-    opened, samples = opening.open_spec(spec), model.blueprint.samples
-    assert isinstance(opened, opening.OpenedArrays)
-    assert isinstance(samples, Arrays)
-    require(
-        opened.rows == tuple(sizes) and opened.classes == model.blueprint.classes,
-        f"The files have changed since the run: {opened.rows[0]} and {opened.rows[1]} rows, then {sizes[0]} "
-        f"and {sizes[1]}, or other classes.",
-    )
-    kept = [evenly_spaced_indices(size, most) for size in sizes]
-    source = samples.domain(opened.source[kept[0]], "source")
-    target = samples.domain(opened.target[kept[1]], "target")
-    paths = opened.paths
-    return Both(
-        _seen(model, source, [f"row {row}" for row in kept[0]], sizes[0], opened.labels[kept[0]]),
-        _seen(model, target, [paths[row] if paths else f"row {row}" for row in kept[1]], sizes[1]),
-    )
-
-
-def _images(model: Model, spec: Spec, sizes: tuple[int, int], most: int) -> Both:
-    listed = opening.list_source(Path(str(spec.source)), spec)
-    unlabelled = opening.list_images(str(spec.target), spec.root)
-    domain, opened = images_seen(model, _part(listed, most), spec, "source", False)
-    images = opened.images
-    assert images.labels is not None
-    assert images.class_names is not None
-    number = {name: label for label, name in enumerate(model.blueprint.classes)}
-    names = opening.class_texts(images.class_names)
-    require(
-        {names[label] for label in images.labels} <= number.keys(),
-        f"The folders of {spec.source} have changed since the run: they have other classes.",
-    )
-    labels = np.array([number[names[label]] for label in images.labels])
-    source = _seen(model, domain, images.paths, sizes[0], labels)
-    domain, opened = images_seen(model, _part(unlabelled, most), spec, "target", False)
-    return Both(source, _seen(model, domain, opened.images.paths, sizes[1]))
-
-
-def _part(images: ImageList, most: int) -> ImageList:
-    rows = evenly_spaced_indices(len(images), most)
-    labels = None if images.labels is None else images.labels[rows]
-    return dataclasses.replace(images, paths=[images.paths[row] for row in rows], labels=labels)
-
-
-def _seen(model: Model, domain: Target, names: list[str], total: int, labels: Any = None) -> Rows:
+def _rows(model: Model, samples: MoreSamples, total: int) -> Rows:
     features, predicted, probabilities = [], [], []
-    for some, logits in model.outputs(domain):
+    for some, logits in model.outputs(samples.domain):
         probability, label = logits.softmax(dim=1).max(dim=1)
         features.append(some.numpy())
         predicted.append(label.numpy())
         probabilities.append(probability.numpy())
-    classes = np.concatenate(predicted) if labels is None else labels
-    return Rows(names, np.concatenate(features), classes, np.concatenate(probabilities), total)
+    classes = np.concatenate(predicted) if samples.labels is None else samples.labels
+    return Rows(samples.paths or [], np.concatenate(features), classes, np.concatenate(probabilities), total)

@@ -11,9 +11,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import torch
 import yaml
 
 from ba3us import methods
+from ba3us.data.machine import DEFAULT_CACHE_GB
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.auto import NAME as AUTO
 from ba3us.methods.base import MethodOptions
@@ -25,20 +27,12 @@ _SOURCE_ONLY = "source-only"
 PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}  # ours → Fabric's
 _PATHS = ("source", "target", "labels", "root", "classes", "weights")
 _FEATURES = (".npz", ".npy")
-# what only one kind of data has a use for
-_FOR_IMAGES = (
-    "weights",
-    "train",
-    "views",
-    "size",
-    "ten_crop",
-    "root",
-    "classes",
-    "compile",
-    "cache_gb",
-    "workers",
-)
-_FOR_FEATURES = ("labels", "standardize")
+_ONLY_FOR = {  # fields that only one kind of samples uses
+    "images": (
+        "weights", "train", "views", "size", "ten_crop", "root", "classes", "compile", "cache_gb", "workers",
+    ),
+    "arrays": ("labels", "standardize"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,19 +164,21 @@ class Spec:
         return methods.get(self.method).options(self.protocol, self.task, **self.method_params)
 
     @property
-    def of_images(self) -> bool:
-        """Whether the domains are images; a field that is not for this kind of data is a sentence."""
+    def kind(self) -> str:
+        """Kind of the samples, ``images`` or ``arrays``; an error if a field is for another kind."""
         require(
             self.source is not None and self.target is not None,
             "A source or a target is missing: give a feature file, or a folder or list of images, for each.",
         )
-        assert self.source is not None
-        images = is_images(self.source) and is_images(str(self.target))
-        kind, others = ("images", _FOR_FEATURES) if images else ("features", _FOR_IMAGES)
-        wrong = [name for name in others if not (getattr(self, name) is None or getattr(self, name) is False)]
-        if wrong:
-            raise UserError(f"`{wrong[0]}` is not for {kind} such as {self.source}: leave it out.")
-        return images
+        words = {"images": "images", "arrays": "features"}
+        kind = "images" if is_images(str(self.source)) and is_images(str(self.target)) else "arrays"
+        for name in (name for other, names in _ONLY_FOR.items() if other != kind for name in names):
+            value = getattr(self, name)
+            require(
+                value is None or value is False,
+                f"`{name}` is not for {words[kind]} such as {self.source}: leave it out.",
+            )
+        return kind
 
     # --- YAML --------------------------------------------------------------------------------------------
 
@@ -220,6 +216,44 @@ class Spec:
             return cls(**content)
         except UserError as error:
             raise UserError(f"In {path}: {str(error).replace('`', '')}") from error
+
+
+def place(spec: Spec) -> str:
+    """The device: that of the spec, or what the machine has."""
+    if spec.device in (None, "auto"):
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return str(spec.device)
+
+
+def depth(spec: Spec) -> str:
+    """How much of a backbone is trained; by default the tail on a GPU, the head elsewhere."""
+    return spec.train or ("tail" if place(spec) == "cuda" and spec.method != AUTO else "head")
+
+
+def view_count(spec: Spec) -> int:
+    """Augmented views per image that are cached; by default 4, none where only the head is trained."""
+    return (0 if depth(spec) == "head" else 4) if spec.views is None else spec.views
+
+
+def gigabytes(spec: Spec) -> float:
+    """Limit of the caches in 10⁹ bytes."""
+    return DEFAULT_CACHE_GB if spec.cache_gb is None else spec.cache_gb
+
+
+def check_precision(spec: Spec) -> None:
+    """Refuse to train in a precision that the device lacks."""
+    require(
+        place(spec) != "cpu" or spec.precision != "float16",
+        "A CPU can't train in float16: choose bfloat16 or float32.",
+    )
+
+
+def check_auto(spec: Spec) -> None:
+    """Refuse to train a backbone with the automatic choice, which adapts heads."""
+    require(
+        spec.method != AUTO or depth(spec) == "head",
+        f"`train` is {spec.train!r}, but the automatic choice adapts the head: name a `method` as well.",
+    )
 
 
 def is_images(path: str | Path) -> bool:

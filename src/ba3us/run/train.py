@@ -19,10 +19,10 @@ from ba3us.data import Target
 from ba3us.data.domains import PseudoLabelledSource
 from ba3us.nn.norms import Scale
 from ba3us.run import opening
-from ba3us.run.build import Blueprint, Model
-from ba3us.run.opening import Arrays, Domains, Opened
+from ba3us.run.build import Blueprint
 from ba3us.run.run import Run
-from ba3us.run.spec import PRECISIONS, Spec
+from ba3us.run.samples import Domains, Opened
+from ba3us.run.spec import PRECISIONS, Spec, place
 from ba3us.training import Callback, Evaluation, Execution, ProgressBar, Trainer, TrainingMonitor
 from ba3us.training.checkpoints import seeded
 from ba3us.training.distributed import ProcessGroup
@@ -57,18 +57,20 @@ def train_one(
         Show progress on the standard error.
     """
     config, start = spec.method_options(), time.perf_counter()
-    samples = scaled(spec, opened)
+    samples = opened.samples_for(spec)
     blueprint = Blueprint.of(spec.method, config, opened.classes, samples)
     blueprint.check_memory()
     with seeded(spec.seed):
-        front, module = blueprint.build(opened.backbone)
+        model = blueprint.build(opened.backbone)
+    network = model.module.network
     if spec.compile:
-        module.network.backbone.compile()
-    source, target = domains or opened.domains(front, spec, show)
-    scale = module.network.backbone if isinstance(module.network.backbone, Scale) else None
-    if scale is not None:
-        scale.fit(sample_batch(source.labelled if isinstance(source, PseudoLabelledSource) else source))
-    on_cpu, process_group = opening.place(spec) == "cpu", ProcessGroup.current()
+        network.backbone.compile()
+    source, target = domains or opened.domains(model.front, spec, show)
+    if isinstance(network.backbone, Scale):
+        network.backbone.fit(
+            sample_batch(source.labelled if isinstance(source, PseudoLabelledSource) else source)
+        )
+    on_cpu, process_group = place(spec) == "cpu", ProcessGroup.current()
     execution = Execution(
         seed=spec.seed,
         n_threads=spec.n_threads,
@@ -86,7 +88,7 @@ def train_one(
         else opening.digest(spec, opened, (process_group.size, torch.get_num_threads())),
     )
     shown = [TrainingMonitor(), *([ProgressBar(title=spec.method)] if show else ()), *callbacks]
-    trainer = Trainer(module.network, module.method, execution, rule=spec.selection, callbacks=shown)
+    trainer = Trainer(network, model.module.method, execution, rule=spec.selection, callbacks=shown)
     resumed = resume and state is not None and state.is_file()
     result = (trainer.resume(state) if resumed and state is not None else trainer).fit(source, target)
     best = result.evaluations[result.best_index]
@@ -97,7 +99,7 @@ def train_one(
         "source_samples": opened.rows[0],
         "target_samples": opened.rows[1],
         "steps": result.steps,
-        "trained": getattr(samples, "train", None),
+        "trained": samples.trained_part,
         "processes": process_group.size,
         "resumed": resumed,
         "selected": {
@@ -114,10 +116,10 @@ def train_one(
         spec,
         method_params=dataclasses.asdict(config),
         n_threads=spec.n_threads or torch.get_num_threads(),
-        train=getattr(samples, "train", None),
-        standardize=samples.scaled if isinstance(samples, Arrays) else None,
+        train=samples.trained_part,
+        standardize=samples.is_standardized,
     )
-    model = Model(blueprint, result.module, front)
+    model.module = result.module.eval()
     run = Run(
         spec=full,
         model=model,
@@ -130,17 +132,6 @@ def train_one(
         skipped=opened.skipped,
     )
     return run, target
-
-
-def scaled(spec: Spec, opened: Opened) -> Any:
-    """The samples, with the scaling that was asked for, or that they need; published settings have none."""
-    samples = opened.samples
-    if not isinstance(samples, Arrays) or samples.network is not None:
-        return samples
-    wanted = spec.standardize
-    if wanted is None:
-        wanted = spec.protocol is None and opening.needs_scaling(opened)
-    return dataclasses.replace(samples, scaled=wanted)
 
 
 def presence_table(
