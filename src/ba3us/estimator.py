@@ -373,7 +373,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         """
         run = Run.load(path)
         samples, spec = run.model.blueprint.samples, run.spec
-        if not isinstance(samples, Arrays) or len(samples.shape) != 1:
+        if len(samples.input_shape) != 1:
             raise UserError(f"The run in {path} is not on feature vectors: predict with ba3us predict.")
         saved = run.about.pop("estimator", {})
         params: dict[str, Any] = {
