@@ -386,7 +386,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             model = cls(**saved.get("params", params), random_state=spec.seed)
             dtype = saved.get("label_dtype")
             classes = np.array(run.model.blueprint.classes, dtype if dtype is None else np.dtype(dtype))
-            model.n_features_in_ = samples.shape[0]
+            model.n_features_in_ = samples.input_shape[0]
             if names := saved.get("feature_names"):
                 model.feature_names_in_ = np.array(names, dtype=object)
             model._set_fitted(run, classes, saved.get("adapted", True))
