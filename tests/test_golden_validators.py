@@ -38,7 +38,7 @@ def test_scores_of_predictions(golden):
 def test_density_in_chunks_is_the_density(monkeypatch):
     rows = torch.randn(50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     whole = scores.neighbourhood_density(rows)
-    monkeypatch.setattr(scores, "_CHUNK_VALUES", 350)  # seven rows at a time
+    monkeypatch.setattr(scores, "_MAX_SIMILARITIES", 350)  # seven rows at a time
     assert scores.neighbourhood_density(rows) == pytest.approx(whole, rel=1e-12)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 
 import pytest
@@ -364,3 +365,8 @@ def test_outer_product_is_class_major_and_detaches_the_probabilities():
     value.sum().backward()
     assert f.grad.tolist() == [[1.0, 1.0]]
     assert p.grad is None
+
+
+def test_examples_in_docstrings():
+    result = doctest.testmod(losses)
+    assert result.attempted >= 16 and result.failed == 0

@@ -33,7 +33,7 @@ def test_neighbours_are_the_nearest_by_cosine_seen_from_the_centre():
 def test_many_rows_are_looked_at_in_parts(monkeypatch):
     rows = torch.randn(50, 6, generator=G)
     whole = Neighbours.among(rows, torch.zeros(6))
-    monkeypatch.setattr("ba3us.scores._SIMILARITIES_AT_ONCE", 7 * 50)
+    monkeypatch.setattr("ba3us.scores._MAX_SIMILARITIES", 7 * 50)
     assert np.array_equal(Neighbours.among(rows, torch.zeros(6)).index, whole.index)
 
 

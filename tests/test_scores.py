@@ -44,6 +44,6 @@ def test_effective_classes(weights, expected):
 def test_many_rows_are_scored_part_by_part_alike(score, monkeypatch):
     logits = 3 * torch.randn(103, 7, generator=torch.Generator().manual_seed(0))
     whole = torch.as_tensor(score(logits))
-    monkeypatch.setattr(scores, "_CHUNK_ROWS", 25)
+    monkeypatch.setattr(scores, "_MAX_PREDICTIONS", 25)
     parts = torch.as_tensor(score(logits))
     assert parts.dtype == whole.dtype and torch.allclose(parts, whole, rtol=1e-5)

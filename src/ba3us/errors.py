@@ -1,4 +1,4 @@
-"""The one exception a user meets, and the helpers that word it."""
+"""The exception for bad input, and helpers that raise and word it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def require(condition: bool, message: str) -> None:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """A closing phrase for "unknown word" messages: the nearest choice, or all of them."""
+    """The end of a message about an unknown word: the nearest choice, or all of them."""
     known = sorted(choices)
     if not known:
         return "there is none: leave it out."
-    plain = {_plain(each): each for each in known}
-    near = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)
-    return f"did you mean {plain[near[0]]!r}?" if near else f"choose one of: {', '.join(known)}."
+    by_key = {_search_key(each): each for each in known}
+    matches = difflib.get_close_matches(_search_key(word), by_key, n=1, cutoff=0.6)
+    return f"did you mean {by_key[matches[0]]!r}?" if matches else f"choose one of: {', '.join(known)}."
 
 
-def _plain(word: str) -> str:
+def _search_key(word: str) -> str:
     return word.casefold().replace("³", "3")
 
 
 def optional_import(module: str, extra: str) -> Any:
-    """Import a package that only one of ba3us's extras brings; :class:`UserError` if it is missing."""
+    """Import a package of one of ba3us's extras; :class:`UserError` if it is missing."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""The losses of partial domain adaptation: pure functions, tensors in, scalar out.
+"""The losses of partial domain adaptation: pure functions, tensors in, tensors out.
 
-Shapes: B source rows, T target rows, K borrowed rows, C classes, d features. Every function computes in
-float32 at least, also under autocast, and stays finite at saturated logits.
+In shapes, B counts source samples, T target samples, K borrowed samples, n any samples, C classes, d features.
+Every function computes in float32 at least, also under autocast, and stays finite at saturated logits.
 
 Where the BA³US paper prints one formula and its released code computes another, ``form`` chooses:
 ``"released"`` (what produced the published numbers) or ``"paper"``.
@@ -46,27 +46,38 @@ def full_precision(function: _Function) -> _Function:
     return wrapper  # type: ignore[return-value]
 
 
-def _shares(weights: Tensor) -> Tensor:
-    """Weights over their sum; all zero when that is zero."""
+def _normalised(weights: Tensor) -> Tensor:
+    """Weights divided by their sum; all zero when that is zero."""
     return weights / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
 
 
 @full_precision
 def entropy(logits: Tensor, eps: float = _EPS_ENTROPY, floor: float = 0.0) -> Tensor:
-    """Shannon entropy of softmax(logits) per row: H = -Σ_c p_c log(p_c + eps). [n, C] → [n].
+    """Shannon entropy of each prediction: H = -Σ_c p_c log(p_c + eps), p = softmax(logits).
 
     With a `floor`, entries p_c below it are left out and there is no eps (PADA, SAN, AFN, DCAN).
+
+    Shape: logits [n, C] → [n].
+
+    >>> entropy(torch.zeros(1, 4))  # log 4
+    tensor([1.3863])
     """
     p = logits.softmax(dim=1)
     if floor > 0:
-        kept = torch.where(p >= floor, p, torch.ones_like(p))  # 1·log 1 adds nothing, nor a gradient
-        return -(kept * kept.log()).sum(dim=1)
+        p = torch.where(p >= floor, p, torch.ones_like(p))  # 1·log 1 adds nothing, nor a gradient
+        return -(p * p.log()).sum(dim=1)
     return -(p * (p + eps).log()).sum(dim=1)
 
 
 @full_precision
 def entropy_weights(entropies: Tensor) -> Tensor:
-    """w = 1 + exp(-H): sure samples count up to twice as much as unsure ones. [n] → [n]."""
+    """w = 1 + exp(-H): confident samples count up to twice as much as uncertain ones.
+
+    Shape: entropies [n] → [n].
+
+    >>> entropy_weights(torch.tensor([0.0, 100.0]))
+    tensor([2., 1.])
+    """
     return 1 + (-entropies).exp()
 
 
@@ -76,22 +87,34 @@ def weighted_cross_entropy(
 ) -> Tensor:
     """Cross-entropy with sample weights m(y) (L_cls^w of Eq. 4); 0 when all weights are 0.
 
-    It is divided by the sum of the weights, so that their scale does not matter, plus 1e-8 in BA³US's
-    ``released`` form; in its ``paper`` form by the number of rows. `smoothing` spreads that share of each label
-    evenly over all classes.
+    The weighted sum is divided by the sum of the weights, so that their scale does not matter. BA³US's
+    ``released`` form adds 1e-8 to that sum; its ``paper`` form divides by the number of samples instead.
+    `smoothing` spreads that proportion of each label evenly over all classes.
+
+    Shape: logits [n, C], labels [n], weights [n] → scalar.
+
+    >>> logits, labels = torch.tensor([[0.0, 0.0], [9.0, -9.0]]), torch.tensor([0, 1])
+    >>> weighted_cross_entropy(logits, labels, torch.tensor([1.0, 0.0]))  # of the first sample alone: log 2
+    tensor(0.6931)
     """
     losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if form == "paper":
         return (weights * losses).mean()
-    shares = weights / (_EPS_SUM + weights.sum()) if form == "released" else _shares(weights)
-    return (shares * losses).sum()
+    normalised = weights / (_EPS_SUM + weights.sum()) if form == "released" else _normalised(weights)
+    return (normalised * losses).sum()
 
 
 @full_precision
 def domain_loss(scores: Tensor, is_source: bool) -> Tensor:
-    """Binary cross-entropy per row of discriminator logits; source = 1, target and borrowed = 0."""
-    wrong = -scores if is_source else scores
-    return F.softplus(wrong, threshold=40.0)  # -log σ(-x); beyond 40 it is x to the last bit of float64
+    """Binary cross-entropy of discriminator logits; source = 1, target and borrowed = 0.
+
+    Shape: scores [n] → [n].
+
+    >>> domain_loss(torch.tensor([0.0, -2.0]), is_source=True)
+    tensor([0.6931, 2.1269])
+    """
+    signed = -scores if is_source else scores
+    return F.softplus(signed, threshold=40.0)  # -log σ(-x); beyond 40 it is x to the last bit of float64
 
 
 @full_precision
@@ -101,30 +124,39 @@ def adversarial_loss(
     source_weights: Tensor | None = None,
     target_weights: Tensor | None = None,
 ) -> Tensor:
-    """½·(mean of w·BCE over source rows + the same over target rows), from discriminator logits."""
+    """Domain loss of a discriminator: ½·(mean of w·BCE over the source + the same over the target).
+
+    Shape: source [B] and target [T] discriminator logits, weights alike → scalar.
+
+    >>> adversarial_loss(torch.zeros(3), torch.zeros(2))  # of guessing: log 2
+    tensor(0.6931)
+    """
     sides = (domain_loss(source, True), source_weights), (domain_loss(target, False), target_weights)
-    one, other = ((values if w is None else w * values).mean() for values, w in sides)
-    return 0.5 * (one + other)
+    of_source, of_target = ((values if w is None else w * values).mean() for values, w in sides)
+    return 0.5 * (of_source + of_target)
 
 
 @full_precision
 def balanced_adversarial_loss(
     scores: Tensor, weights: Tensor, sizes: tuple[int, int, int], form: Form = "released"
 ) -> Tensor:
-    """L_adv^ba (Eq. 5), to be minimised by D, with borrowed source rows on the target's side.
+    """L_adv^ba (Eq. 5), to be minimised by D, with borrowed source samples on the target's side.
 
     Parameters
     ----------
     scores : Tensor [B + T + K]
-        Discriminator logits of source, target and borrowed rows.
+        Discriminator logits of source, target and borrowed samples.
     weights : Tensor [B + T + K]
-        w(x)·m(y) for source and borrowed rows, w(x) for target rows. Not detached: gradients may flow.
+        w(x)·m(y) for source and borrowed samples, w(x) for target samples. Not detached: gradients may flow.
     sizes : (B, T, K)
         K may be 0 (then it is L_adv^e, Eq. 2).
     form : {"released", "paper"}
-        ``paper`` is the sum of the three means, with ρ = K/B. ``released`` is a weighted mean over all rows:
-        source and borrowed weights share one normaliser and weigh 1 + ρ together, the target weighs 1; every
+        ``paper`` is the sum of the three means, with ρ = K/B. ``released`` is a weighted mean over all samples:
+        source and borrowed weights have one normaliser and weigh 1 + ρ together, the target weighs 1. Every
         normaliser is detached.
+
+    >>> balanced_adversarial_loss(torch.zeros(7), torch.ones(7), (3, 3, 1))  # of guessing: log 2
+    tensor(0.6931)
     """
     b, _, k = sizes
     rho = k / b
@@ -150,15 +182,20 @@ def complement_entropy(
 ) -> Tensor:
     """L_wce^w (Eq. 6): confidence-weighted complement entropy, in [-1, 0]; lower is flatter.
 
-    With a the true class, r_j = p_j / (1 - p_a) and s = Σ_{j≠a} r_j log r_j / log(C - 1), it is the mean of
-    s under the weights m(y)·(1 - p_a)^ξ; ξ = 0 gives the plain complement entropy. With fewer than three
+    With a the true class, r_j = p_j / (1 - p_a) and s = Σ_{j≠a} r_j log r_j / log(C - 1), it is the mean of s
+    under the weights m(y)·(1 - p_a)^ξ; ξ = 0 gives the plain complement entropy. With fewer than three
     classes there is nothing to flatten and it is 0.
 
-    ``released`` detaches the weights and divides by their sum; ``paper`` divides by the number of rows and
+    ``released`` detaches the weights and divides by their sum. ``paper`` divides by the number of samples and
     lets the gradient through (1 - p_a)^ξ. The gradient through p_a inside r flows in both.
 
-    The released epsilons are kept: a row whose wrong-class mass is far below 1e-7 counts for nothing. That
+    The released epsilons stay: a sample whose wrong-class mass is far below 1e-7 counts for nothing. That
     mass is summed over the wrong classes, which float32 can hold where 1 - p_a is rounding noise.
+
+    Shape: logits [n, C], labels [n], weights [n] → scalar.
+
+    >>> complement_entropy(torch.zeros(1, 3), torch.tensor([0]), torch.ones(1)).round(decimals=3)  # flat
+    tensor(-1.)
     """
     classes = logits.shape[1]
     if classes < 3:
@@ -172,38 +209,61 @@ def complement_entropy(
     if form == "paper":
         return (weights * mass.squeeze(1) ** xi * flatness).mean() / math.log(classes - 1)
     with torch.no_grad():
-        unsure = mass.squeeze(1)
-        if xi != 1:  # (1 - p_a)^ξ of a sure batch underflows for a large ξ
-            unsure = _shares(unsure**xi)
-        shares = _shares(weights * unsure) / math.log(classes - 1)
-    return (shares * flatness).sum()
+        uncertainty = mass.squeeze(1)
+        if xi != 1:  # (1 - p_a)^ξ of a confident batch underflows for a large ξ
+            uncertainty = _normalised(uncertainty**xi)
+        normalised = _normalised(weights * uncertainty) / math.log(classes - 1)
+    return (normalised * flatness).sum()
 
 
 @full_precision
 def outer_product(features: Tensor, probabilities: Tensor) -> Tensor:
-    """Conditional discriminator input vec(p ⊗ f) with p detached, class-major. [n, d], [n, C] → [n, C·d]."""
+    """Input vec(p ⊗ f) of a conditional discriminator, with p detached, class-major.
+
+    Shape: features [n, d], probabilities [n, C] → [n, C·d].
+
+    >>> outer_product(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]]))
+    tensor([[0.5000, 1.0000, 0.5000, 1.0000]])
+    """
     return (probabilities.detach()[:, :, None] * features[:, None, :]).flatten(1)
 
 
 @full_precision
 def hard_norm_loss(features: Tensor, radius: float) -> Tensor:
-    """HAFN: (mean ‖f‖ - radius)², which draws the mean feature norm to a common radius."""
+    """HAFN: (mean ‖f‖ - radius)², which draws the mean feature norm to a common radius.
+
+    Shape: features [n, d] → scalar.
+
+    >>> hard_norm_loss(torch.tensor([[3.0, 4.0]]), radius=25.0)
+    tensor(400.)
+    """
     return (features.norm(dim=1).mean() - radius) ** 2
 
 
 @full_precision
 def stepwise_norm_loss(features: Tensor, step: float) -> Tensor:
-    """SAFN: mean (‖f‖ - (‖f‖ detached + step))²; its value is step², its gradient pulls every norm outward."""
+    """SAFN: mean (‖f‖ - (‖f‖ detached + step))²; its value is step², its gradient pulls every norm outward.
+
+    Shape: features [n, d] → scalar.
+
+    >>> stepwise_norm_loss(torch.tensor([[3.0, 4.0]]), step=0.5)
+    tensor(0.2500)
+    """
     norms = features.norm(dim=1)
     return ((norms - (norms.detach() + step)) ** 2).mean()
 
 
 @full_precision
 def class_confusion(logits: Tensor, temperature: float) -> Tensor:
-    """MCC: how much the rows confuse pairs of classes, (Σ M - tr M)/C with M = pᵀ diag(w) p, rows summing to 1.
+    """MCC: how much predictions confuse pairs of classes, (Σ M - tr M)/C, M = pᵀ diag(w) p with rows of sum 1.
 
-    p = softmax(logits/T); w = 1 + e^(-H), detached and scaled to mean 1. A class no row gives a chance
+    p = softmax(logits/T); w = 1 + e^(-H), detached and divided by its mean. A class without any probability
     counts for nothing.
+
+    Shape: logits [n, C] → scalar.
+
+    >>> class_confusion(torch.zeros(2, 4), temperature=2.5)  # every class is confused with the three others
+    tensor(0.7500)
     """
     p = (logits / temperature).softmax(dim=1)
     w = entropy_weights(entropy(logits / temperature, eps=1e-5)).detach()
@@ -215,7 +275,13 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
 
 @full_precision
 def disagreement(logits: Tensor, other: Tensor) -> Tensor:
-    """TWINs: mean over rows of Σ_c |p_c - p'_c| between two networks' predictions, in [0, 2]."""
+    """TWINs: mean over samples of Σ_c |p_c - p'_c| between the predictions of two networks, in [0, 2].
+
+    Shape: logits [n, C], other [n, C] → scalar.
+
+    >>> disagreement(torch.tensor([[50.0, 0.0]]), torch.tensor([[0.0, 50.0]]))
+    tensor(2.)
+    """
     return (logits.softmax(dim=1) - other.softmax(dim=1)).abs().sum(dim=1).mean()
 
 
@@ -223,9 +289,15 @@ def disagreement(logits: Tensor, other: Tensor) -> Tensor:
 def gaussian_kernels(
     x: Tensor, bandwidth: float | None = None, octaves: tuple[int, ...] = (-2, -1, 0, 1, 2)
 ) -> Tensor:
-    """K(x, y) = Σ_k exp(-‖x - y‖²/(b·2^k)) between all rows. [n, d] → [n, n].
+    """K(x, y) = Σ_k exp(-‖x - y‖²/(b·2^k)) between all samples.
 
-    b is `bandwidth`, or the mean squared distance over all pairs of different rows, detached.
+    b is `bandwidth`, or the mean squared distance over all pairs of different samples, detached.
+
+    Shape: x [n, d] → [n, n].
+
+    >>> gaussian_kernels(torch.tensor([[0.0], [1.0]]), bandwidth=1.0, octaves=(0,))
+    tensor([[1.0000, 0.3679],
+            [0.3679, 1.0000]])
     """
     distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") ** 2
     n = len(x)
@@ -236,9 +308,14 @@ def gaussian_kernels(
 
 @full_precision
 def linear_mmd(kernel: Tensor) -> Tensor:
-    """Linear-time estimate of MMD² from a kernel over B source rows, then B target rows (as DCAN has it).
+    """Linear-time estimate of MMD² from a kernel over B source samples, then B target samples (as in DCAN).
 
     With i⁺ = i + 1 modulo B: mean of K(s_i, s_i⁺) + K(t_i, t_i⁺) - K(s_i, t_i⁺) - K(s_i⁺, t_i).
+
+    Shape: kernel [2B, 2B] → scalar.
+
+    >>> linear_mmd(torch.ones(4, 4))  # the same distribution
+    tensor(0.)
     """
     s = torch.arange(len(kernel) // 2, device=kernel.device)
     t, s_next = s + len(s), s.roll(-1)
@@ -248,10 +325,15 @@ def linear_mmd(kernel: Tensor) -> Tensor:
 
 @full_precision
 def class_mmd(kernel: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """MMD² per class between weighted samples: ‖Σ_i a_ic φ(s_i) - Σ_j b_jc φ(t_j)‖². → [C].
+    """MMD² per class between weighted samples: ‖Σ_i a_ic φ(s_i) - Σ_j b_jc φ(t_j)‖².
 
-    `kernel` runs over B source rows, then T target rows; `source` [B, C] and `target` [T, C] hold
-    memberships, brought to column sums of 1 here. A class without members on one side gives 0.
+    `kernel` covers B source samples, then T target samples. `source` and `target` hold memberships, which are
+    normalised to column sums of 1 here. A class without members in one domain gives 0.
+
+    Shape: kernel [B + T, B + T], source [B, C], target [T, C] → [C].
+
+    >>> class_mmd(torch.eye(2), torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]]))
+    tensor([2., 0.])
     """
     sums = source.sum(dim=0), target.sum(dim=0)
     a, b = (m / torch.where(s > 0, s, torch.ones_like(s)) for m, s in zip((source, target), sums))
@@ -264,6 +346,12 @@ def class_mmd(kernel: Tensor, source: Tensor, target: Tensor) -> Tensor:
 def transport_cost(
     source: Tensor, target: Tensor, labels: Tensor, logits: Tensor, feature_weight: float, label_weight: float
 ) -> Tensor:
-    """M_ij = η1‖f_i - f_j‖² - η2 log p_j[y_i] between source rows i and target rows j. → [B, T]."""
+    """M_ij = η1‖f_i - f_j‖² - η2 log p_j[y_i] between source samples i and target samples j.
+
+    Shape: features source [B, d] and target [T, d], labels [B], target logits [T, C] → [B, T].
+
+    >>> transport_cost(torch.zeros(1, 2), torch.ones(1, 2), torch.tensor([0]), torch.zeros(1, 2), 1.0, 1.0)
+    tensor([[2.6931]])
+    """
     distances = torch.cdist(source, target, compute_mode="donot_use_mm_for_euclid_dist") ** 2
     return feature_weight * distances - label_weight * logits.log_softmax(dim=1)[:, labels].T

@@ -1,4 +1,4 @@
-"""How far a long work has come: a bar for people, plain lines for pipes. Always on the standard error."""
+"""Progress of long work on the standard error: a bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rich.console import Console
 from rich.errors import LiveError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-_OFTEN, _SELDOM, _AFTER = 5.0, 30.0, 60.0  # seconds between two lines, later on, and what later means
-_JOINERS = "\u200c\u200d"  # unseen, but scripts and emoji are written with them
-_drawing = threading.Lock()  # held by the one bar that a terminal has room for
+_INTERVAL, _LATE_INTERVAL, _LATE = 5.0, 30.0, 60.0  # seconds between two lines: at first, and after a minute
+_JOINERS = "\u200c\u200d"  # invisible, but needed by scripts and emoji
+_bar_lock = threading.Lock()  # held by the one bar that a terminal has room for
 
 
 class Bar:
-    """What a work reports to. This one shows nothing."""
+    """Receives the progress of some work. This one shows nothing."""
 
     def update(self, done: float, figures: str = "", title: str = "") -> None:
-        """So much is done; `figures` are worth knowing, `title` takes the place of the one before."""
+        """Set the work done; `figures` stand beside the bar, `title` replaces the one before."""
 
 
-class _Drawn(Bar):
+class _TerminalBar(Bar):
     """A bar in a terminal."""
 
     def __init__(self, title: str, total: int, console: Console) -> None:
@@ -45,27 +45,27 @@ class _Drawn(Bar):
         self.progress.update(self.task, completed=done, description=title or None, figures=figures)
 
 
-class _Lines(Bar):
-    """A line at the start and at the end, and now and then between."""
+class _LineBar(Bar):
+    """Prints a line at the start, at the end, and at intervals."""
 
     def __init__(self, title: str, total: int, console: Console, clock: Callable[[], float]) -> None:
         self.title, self.total, self.console, self.clock = title, total, console, clock
         self.done, self.figures = 0.0, ""
-        self.start = self.said = clock()
-        self.first: tuple[float, float] | None = None  # when and where the work went on from
+        self.start = self.last_line = clock()
+        self.first: tuple[float, float] | None = None  # time and work done at the first update
         self.line()
 
     def update(self, done: float, figures: str = "", title: str = "") -> None:
-        """Say so, if nothing was said for a while."""
+        """Print a line, if the last one is old enough."""
         now = self.clock()
         self.done, self.figures, self.title = done, figures, title or self.title
         self.first = self.first or (now, done)
-        if now - self.said >= (_OFTEN if now - self.start < _AFTER else _SELDOM):
-            self.said = now
-            self.line(self.left(now))
+        if now - self.last_line >= (_INTERVAL if now - self.start < _LATE else _LATE_INTERVAL):
+            self.last_line = now
+            self.line(self.remaining(now))
 
-    def left(self, now: float) -> str:
-        """How long the rest takes at the pace so far; nothing if that is not known."""
+    def remaining(self, now: float) -> str:
+        """Time that the rest takes at the pace so far; empty if unknown."""
         then, before = self.first or (now, self.done)
         if self.done <= before:
             return ""
@@ -87,56 +87,59 @@ def bar(
     console: Console | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Bar]:
-    """Show how far a work of `total` parts has come, while this lasts; inside another bar, show nothing."""
+    """Show the progress of work of `total` parts while the block runs; inside another bar, show nothing."""
     console = console or Console(stderr=True)
     if not show:
         yield Bar()
     elif not (console.is_terminal or console.is_jupyter) or console.is_dumb_terminal:
-        lines = _Lines(title, total, console, clock)
+        lines = _LineBar(title, total, console, clock)
         try:
             yield lines
         finally:
             lines.end()
     else:
-        with _drawn(title, total, console) as drawn:
-            yield drawn
+        with _terminal_bar(title, total, console) as terminal_bar:
+            yield terminal_bar
 
 
 @contextmanager
-def _drawn(title: str, total: int, console: Console) -> Iterator[Bar]:
-    if not _drawing.acquire(blocking=False):
+def _terminal_bar(title: str, total: int, console: Console) -> Iterator[Bar]:
+    if not _bar_lock.acquire(blocking=False):
         yield Bar()
         return
     try:
-        drawn = _Drawn(title, total, console)
+        terminal_bar = _TerminalBar(title, total, console)
         try:
-            drawn.progress.start()
+            terminal_bar.progress.start()
         except LiveError:  # the caller draws on this console
             yield Bar()
             return
         try:
-            yield drawn
+            yield terminal_bar
         finally:
-            drawn.progress.stop()
+            terminal_bar.progress.stop()
     finally:
-        _drawing.release()
+        _bar_lock.release()
 
 
 def visible(text: object) -> str:
-    """On one line: what can't be seen, or moves other text or the terminal, is written as its escape."""
-    seen = (c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in str(text))
-    return "".join(seen)
+    """On one line: characters that are invisible, or control the terminal, become their escapes."""
+
+    def escaped(c: str) -> str:
+        return c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode()
+
+    return "".join(map(escaped, str(text)))
 
 
 def say(text: str, show: bool = True, console: Console | None = None) -> None:
-    """Write one plain line at once."""
+    """Print one plain line at once."""
     if show:
         (console or Console(stderr=True)).print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def moment(text: str, show: bool = True, after: float = 1.0) -> Iterator[None]:
-    """Say `text` if what is done inside takes longer than a moment, so that nobody looks at nothing."""
+    """Print `text` if the block takes longer than `after` seconds."""
     timer = threading.Timer(after, say, (text, show))
     timer.daemon = True
     timer.start()

@@ -1,7 +1,4 @@
-"""Pure functions of the training step: ramps, learning-rate factors, borrowed counts.
-
-They stand above the methods (which call them) and the loop (which applies learning rates).
-"""
+"""Schedules over the training steps: ramps, learning-rate factors, numbers of borrowed samples."""
 
 from __future__ import annotations
 
@@ -10,13 +7,13 @@ from dataclasses import dataclass
 
 
 def ramp(step: float, horizon: float, slope: float = 10.0) -> float:
-    """2 / (1 + exp(-slope·step/horizon)) - 1: the λ of DANN, from 0 towards 1."""
-    return math.tanh(slope * step / horizon / 2.0)  # the same, and no slope overflows
+    """The λ of DANN, from 0 towards 1: 2 / (1 + exp(-slope·step/horizon)) - 1."""
+    return math.tanh(slope * step / horizon / 2.0)  # the same value, but no slope overflows
 
 
 @dataclass(frozen=True)
 class InverseDecay:
-    """Learning-rate factor (1 + gamma·t)^(-power).
+    """Learning-rate factor (1 + gamma·t)^(-power), from 1 downwards.
 
     `t` is the step, or step/period (at most 1) where a period is given.
     """
@@ -32,7 +29,7 @@ class InverseDecay:
 
 
 def borrowed_by_interval(batch_size: int, rho: float, step: int, horizon: int, interval: int) -> int:
-    """Borrowed samples as released: floor(ρB)·(1 - k/n) cut to an integer in the k-th of n intervals.
+    """Number of borrowed samples as released: floor(ρB)·(1 - k/n) cut to an integer in the k-th of n intervals.
 
     A negative `rho` keeps floor(|ρ|B) throughout.
     """
@@ -43,9 +40,9 @@ def borrowed_by_interval(batch_size: int, rho: float, step: int, horizon: int, i
 
 
 def borrowed_by_progress(batch_size: int, rho: float, step: int, horizon: int) -> int:
-    """Borrowed samples as the paper's text has it: ρB decaying linearly to 0, rounded to an integer.
+    """Number of borrowed samples as in the paper's text: ρB decaying linearly to 0, rounded to an integer.
 
     A negative `rho` keeps |ρ|B throughout.
     """
-    share = 1.0 if rho < 0 else max(0.0, 1 - step / horizon)
-    return round(batch_size * abs(rho) * share)
+    factor = 1.0 if rho < 0 else max(0.0, 1 - step / horizon)
+    return round(batch_size * abs(rho) * factor)

@@ -1,6 +1,7 @@
-"""What a target's own neighbourhoods say of predictions: rows that lie close mostly share a class.
+"""Label-free scores of predictions, and how far predictions follow the target's neighbourhoods.
 
-Neighbours are found among vectors that no adaptation has touched: a method can't make its own witnesses.
+Pure functions without a target label anywhere. Neighbours are found among vectors that no adaptation has
+changed, so that a method can't produce its own evidence.
 """
 
 from __future__ import annotations
@@ -17,21 +18,17 @@ from torch.nn import functional as F
 
 from ba3us import losses
 
-# --- scores -----------------------------------------------------------------------------------------------
-# Label-free scores of features and predictions: pure functions, no target label anywhere.
-
-
-_CHUNK_VALUES = 1 << 24  # similarities held at a time
-_CHUNK_ROWS = 1 << 18  # predictions worked on at a time
+_MAX_SIMILARITIES = 1 << 24  # held at a time
+_MAX_PREDICTIONS = 1 << 18  # worked on at a time
 
 
 def mean_entropy(logits: Tensor) -> float:
-    """Mean entropy of the predictions; the paper's selection score, lower is surer."""
+    """Mean entropy of the predictions; the paper's selection score, lower is more confident."""
     return float(_mean(losses.entropy, logits))
 
 
 def mean_probabilities(logits: Tensor) -> Tensor:
-    """Mean prediction over all rows, [n, C] → [C]; sums to one. BA³US's class weights m."""
+    """Mean prediction over all samples, [n, C] → [C]; sums to one. BA³US's class weights m."""
     p = _mean(lambda part: part.softmax(dim=1), logits)
     return p / p.sum()
 
@@ -46,9 +43,9 @@ def effective_classes(weights: Tensor | np.ndarray) -> float:
 
 
 def otsu_threshold(values: Tensor) -> float:
-    """Otsu's threshold: values above it and the rest are the two groups whose means lie farthest apart.
+    """Otsu's threshold: it splits the values into the two groups with the largest between-group variance.
 
-    Farthest in between-group variance. Where all values are the same there is one group: -inf.
+    Values above it form one group. If all values are the same there is one group: -inf.
     """
     ordered = values.double().sort().values
     if ordered[0] == ordered[-1]:
@@ -60,7 +57,7 @@ def otsu_threshold(values: Tensor) -> float:
 
 
 def entropy_score(logits: Tensor) -> float:
-    """Minus the exact mean entropy; larger is surer."""
+    """Minus the exact mean entropy; larger is more confident."""
     return -float(_mean(_exact_entropy, logits))
 
 
@@ -71,16 +68,16 @@ def diversity(logits: Tensor) -> float:
 
 
 def information_maximisation(logits: Tensor) -> float:
-    """Diversity minus mean entropy (IM): sure of each row, yet not of one class only; larger is better."""
+    """Diversity minus mean entropy (IM): confident predictions of many classes; larger is better."""
     return diversity(logits) + entropy_score(logits)
 
 
 def nuclear_norm(logits: Tensor) -> float:
-    """Nuclear norm of the matrix of predictions over its number of rows (BNM); larger is better."""
-    if len(logits) <= _CHUNK_ROWS:
+    """Nuclear norm of the matrix of predictions over their number (BNM); larger is better."""
+    if len(logits) <= _MAX_PREDICTIONS:
         return float(torch.linalg.svdvals(logits.softmax(dim=1)).sum()) / len(logits)
     products = []
-    for part in logits.split(_CHUNK_ROWS):
+    for part in logits.split(_MAX_PREDICTIONS):
         p = part.softmax(dim=1).double()
         products.append(p.T @ p)
     squares = torch.linalg.eigvalsh(torch.stack(products).sum(dim=0))  # of the singular values
@@ -88,12 +85,12 @@ def nuclear_norm(logits: Tensor) -> float:
 
 
 def neighbourhood_density(rows: Tensor, temperature: float = 0.05) -> float:
-    """Soft neighbourhood density (SND): mean entropy of a row's similarities to the others; larger is denser.
+    """Soft neighbourhood density (SND): mean entropy of similarities to the other rows; larger is denser.
 
     `rows` [n, d] are predictions, as published, or features; `temperature` divides the cosine similarities.
     """
     unit = F.normalize(rows, dim=1)
-    step, total = max(1, _CHUNK_VALUES // len(unit)), 0.0
+    step, total = max(1, _MAX_SIMILARITIES // len(unit)), 0.0
     for start in range(0, len(unit), step):
         similar = unit[start : start + step] @ unit.T / temperature
         similar.diagonal(start).fill_(-math.inf)
@@ -102,11 +99,11 @@ def neighbourhood_density(rows: Tensor, temperature: float = 0.05) -> float:
     return total / len(unit)
 
 
-def _mean(of_rows: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """The mean over all rows, part by part where they are so many that copies of them take much room."""
-    if len(logits) <= _CHUNK_ROWS:
-        return of_rows(logits).mean(dim=0)
-    parts = [of_rows(part).sum(dim=0, dtype=torch.float64) for part in logits.split(_CHUNK_ROWS)]
+def _mean(function: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    """The mean of a function over all rows, in parts where copies of all rows would take much memory."""
+    if len(logits) <= _MAX_PREDICTIONS:
+        return function(logits).mean(dim=0)
+    parts = [function(part).sum(dim=0, dtype=torch.float64) for part in logits.split(_MAX_PREDICTIONS)]
     return (torch.stack(parts).sum(dim=0) / len(logits)).to(logits.dtype)
 
 
@@ -115,54 +112,46 @@ def _exact_entropy(logits: Tensor) -> Tensor:
     return -torch.special.xlogy(p, p).sum(dim=1)
 
 
-# --- neighbours -------------------------------------------------------------------------------------------
-# What a target's own neighbourhoods say of predictions: rows that lie close mostly share a class.
-#
-# Neighbours are found among vectors that no adaptation has touched: a method can't make its own witnesses.
-
+# --- neighbourhoods of the target ------------------------------------------------------------------------
 
 COUNT = 10  # neighbours of a row
 _WIDTH = 0.2  # of the weight exp((cosine - 1) / width)
-_PULL, _ROUNDS = (
-    0.8,
-    20,
-)  # of smoothing: how much of a row's belief is its neighbours', and how often it is asked
-_SIMILARITIES_AT_ONCE = 1 << 24  # similarities held at a time
+_SMOOTHING, _ROUNDS = 0.8, 20  # weight of the neighbours' probabilities in each round of smoothing
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The nearest rows of every row, [n, k], and how much each counts, as a matrix whose rows sum to one."""
+    """The nearest neighbours of every sample, `index` [n, k], and their weights, whose rows sum to one."""
 
     index: np.ndarray
     weights: sparse.csr_matrix
 
     @classmethod
     def among(cls, rows: Tensor, centre: Tensor, count: int = COUNT) -> Neighbours:
-        """By cosine, seen from `centre` (the source's mean); of few rows, a third are neighbours at most."""
+        """By cosine similarity around `centre` (the source's mean); at most a third of few rows."""
         unit = F.normalize(rows.float() - centre.float(), dim=1)
         others = len(unit) - 1
-        count = min(count, max(1, others // 3), others)  # if all were, they would agree whatever is predicted
-        step, found = max(1, _SIMILARITIES_AT_ONCE // len(unit)), []
+        count = min(count, max(1, others // 3), others)  # else κ would be the same whatever is predicted
+        step, parts = max(1, _MAX_SIMILARITIES // len(unit)), []
         for start in range(0, len(unit), step):
             similar = unit[start : start + step] @ unit.T
             similar.diagonal(start).fill_(-2.0)
-            found.append(similar.topk(count, dim=1))
-        cosine = torch.cat([part.values for part in found]).double().numpy()
-        index = torch.cat([part.indices for part in found]).numpy()
+            parts.append(similar.topk(count, dim=1))
+        cosine = torch.cat([part.values for part in parts]).double().numpy()
+        index = torch.cat([part.indices for part in parts]).numpy()
         return cls(index, _normalised(index, np.exp((cosine - 1) / _WIDTH)))
 
     def agreement(self, predictions: np.ndarray) -> tuple[float, float]:
-        """How often neighbours share a predicted class, and how often any two rows do, by chance."""
-        shares = np.bincount(predictions) / len(predictions)
+        """How often neighbours have the same predicted class, and how often any two samples have, by chance."""
+        proportions = np.bincount(predictions) / len(predictions)
         alone = self.index.shape[1] == 0
         agreed = 0.0 if alone else float(np.mean(predictions[self.index] == predictions[:, None]))
-        return agreed, float(shares @ shares)
+        return agreed, float(proportions @ proportions)
 
     def kappa(self, predictions: np.ndarray) -> float:
-        """How often neighbours share a predicted class, corrected for chance: 1 always, 0 as by chance.
+        """Agreement of neighbours, corrected for chance: 1 always, 0 as often as by chance.
 
-        Where all rows have one class, nothing can be said: 0.
+        Predictions of a single class are no evidence: 0.
         """
         agreed, chance = self.agreement(predictions)
         if chance > 1 - 1e-9 or self.index.shape[1] == 0:
@@ -170,24 +159,24 @@ class Neighbours:
         return (agreed - chance) / (1 - chance)
 
     def beyond_chance(self, predictions: np.ndarray) -> float:
-        """How much more often neighbours share a predicted class than any two rows do.
+        """How much more often neighbours agree than any two samples do.
 
-        That is κ times the chance that two rows differ, so that a collapse onto few classes, of which κ thinks
-        highly, is worth little, and classes that are strewn about are worth nothing.
+        That is κ times the chance that two samples differ. So a collapse onto few classes, where κ is high,
+        is worth little, and classes that are scattered are worth nothing.
         """
         agreed, chance = self.agreement(predictions)
         return agreed - chance
 
     def smoothed(self, probabilities: np.ndarray) -> np.ndarray:
-        """Beliefs [n, C] after rows have heard their neighbours, again and again: F ← 0.8·W F + 0.2·P."""
-        heard = probabilities
+        """Probabilities [n, C] averaged with those of the neighbours, 20 times: F ← 0.8·W F + 0.2·P."""
+        smooth = probabilities
         for _ in range(_ROUNDS if self.index.shape[1] else 0):
-            heard = _PULL * (self.weights @ heard) + (1 - _PULL) * probabilities
-        return heard
+            smooth = _SMOOTHING * (self.weights @ smooth) + (1 - _SMOOTHING) * probabilities
+        return smooth
 
 
 def _normalised(index: np.ndarray, weights: np.ndarray) -> sparse.csr_matrix:
-    """Either of two rows that names the other is heard by both."""
+    """A symmetric neighbour matrix whose rows sum to one: either neighbour of a pair counts for both."""
     n, count = index.shape
     places = (np.repeat(np.arange(n), count), index.ravel())
     matrix = sparse.csr_matrix((weights.ravel(), places), shape=(n, n))

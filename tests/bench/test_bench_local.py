@@ -164,7 +164,7 @@ def test_how_far_a_run_has_come_is_heard_before_it_ends(tmp_path):
 
 
 def test_the_line_of_progress_counts_parts_of_runs(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "_OFTEN", 0.0)
+    monkeypatch.setattr(progress, "_INTERVAL", 0.0)
     study = prepared(write_protocol(tmp_path), methods="dann", seeds=1)
     bench.run(study, tmp_path / "b.sqlite", workers=1, show=True, work=talkative)
     lines = capsys.readouterr().err.splitlines()
