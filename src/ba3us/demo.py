@@ -41,7 +41,7 @@ class Outcome:
     said: dict[str, Any]
     page: str | None = None
 
-    def payload(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """For ``--json``."""
         rows = [
             {"method": name, "mean": float(np.mean(v)), "std": float(np.std(v)), "accuracies": v}

@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import ba3us
@@ -92,13 +93,13 @@ def test_tensorboard_shows_losses_and_scores(folder):
         assert run("adapt", "s.npz", "t.npz", "--out", "a", *SMALL, *few).exit_code == 0
     assert sorted(path.name for path in (folder / "logs").iterdir()) == ["ba3us-1", "ba3us-2"]
     seen = events.EventAccumulator(str(folder / "logs" / "ba3us-2")).Reload()
-    assert {"update/loss", "update/lr", "target/entropy"} <= set(seen.Tags()["scalars"])
-    assert [each.step for each in seen.Scalars("update/loss")] == [0, 10]
+    assert {"step/loss", "step/lr", "target/entropy"} <= set(seen.Tags()["scalars"])
+    assert [each.step for each in seen.Scalars("step/loss")] == [0, 10]
     history = pd.read_csv("a/history.csv")
     wanted = history["loss"].dropna().tolist()
-    assert [each.value for each in seen.Scalars("update/loss")] == pytest.approx(wanted, rel=1e-5)
+    assert [each.value for each in seen.Scalars("step/loss")] == pytest.approx(wanted, rel=1e-5)
     (folder / "file").write_text("")
-    with pytest.raises(UserError, match=r"file can't be made .*: choose another with --tensorboard"):
+    with pytest.raises(UserError, match=r"file can't be made .*: choose another with `tensorboard`"):
         run("adapt", "s.npz", "t.npz", "--out", "b", *SMALL, "--tensorboard", "file")
 
 
@@ -114,10 +115,47 @@ def test_seed_settings_and_overwrite(folder):
 
 
 def test_help_names_every_option():
-    said = run("adapt", "--help").stdout
-    assert "(default:" in said  # brackets would be taken for markup
+    text = " ".join(run("adapt", "--help").stdout.split())
     for option in ("--out", "--method", "--set", "--steps", "--seed", "--labels", "--overwrite", "--json"):
-        assert option in said
+        assert option in text
+    for option in ("--threads", "--standardize", "--no-standardize", "[default: (auto)]", "[default: report]"):
+        assert option in text
+
+
+def test_commands_are_listed_in_the_order_of_the_work():
+    commands = typer.main.get_command(app).commands
+    order = ["demo", "check", "adapt", "report", "predict", "export", "embed", "methods", "bench", "paper"]
+    assert list(commands) == order
+
+
+NO_VERBS = {
+    "A",
+    "An",
+    "The",
+    "Of",
+    "Where",
+    "Which",
+    "What",
+    "How",
+    "When",
+    "For",
+    "With",
+    "Only",
+    "Also",
+    "In",
+    "At",
+}
+
+
+def test_help_texts_start_with_a_verb_and_end_with_a_stop():
+    for name, command in typer.main.get_command(app).commands.items():
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.name != "help":
+                text = parameter.help
+                assert text.endswith(".") and text.split()[0] not in NO_VERBS and text[0].isupper(), (
+                    name,
+                    text,
+                )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
@@ -205,7 +243,7 @@ def test_progress_in_a_pipe_is_plain_lines(folder):
 def test_methods_are_counted_and_labelled():
     rows = json.loads(run("methods", "--json").stdout)
     table = run("methods").stdout
-    assert f"{len(rows)} systems" in table and "checked" in table
+    assert f"{len(rows)} methods" in table and "checked" in table
     (found,) = (row for row in rows if row["name"] == "ba3us")
     assert (found["losses"], found["settings"]) == ("checked", "ours (3 differ)")
     departures = {"steps": 2000, "refresh_every": 200, "learning_rate": 1e-3, "released_quirks": True}

@@ -25,6 +25,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def option(help: str, *names: str, default: str = "", panel: str | None = None, **more: Any) -> Any:
+    """Describe an option; `default` says in words what happens where the option is not given."""
+    return typer.Option(*names, help=help, show_default=default or True, rich_help_panel=panel, **more)
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
