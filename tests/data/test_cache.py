@@ -134,7 +134,7 @@ def test_expected_rows_are_decoded_before_they_are_read(folder, decoded, monkeyp
 
 
 def test_expecting_is_bounded(folder, monkeypatch):
-    monkeypatch.setattr(image_cache, "_MOST_WAITING", 3)
+    monkeypatch.setattr(image_cache, "_MAX_WAITING", 3)
     pixels = open_images(read_images(folder), SIDE, cache_gb=0, workers=1).pixels
     pixels.expect(np.arange(2))
     pixels.expect(np.arange(2, 5))

@@ -135,7 +135,7 @@ def test_what_is_refused(tmp_path, picture, monkeypatch):
     assert refused(tmp_path / "folder.jpg") == "not a regular file"
     assert refused(tmp_path / "pipe.jpg") == "not a regular file"
     assert "can't be read" in refused(tmp_path / "a\0b.jpg")
-    monkeypatch.setattr("ba3us.data.image_cache.MOST_PIXELS", 1000)
+    monkeypatch.setattr("ba3us.data.image_cache.MAX_PIXELS", 1000)
     assert refused(tmp_path / "whole.jpg") == "60×40 pixels are too many: shrink the image"
 
 

@@ -48,7 +48,7 @@ def test_pages_that_were_read_are_let_go_of(path, mode):
 
 @linux
 def test_few_rows_stay_resident(path, monkeypatch):
-    monkeypatch.setattr("ba3us.data.domains._RESIDENT", 1 << 20)
+    monkeypatch.setattr("ba3us.data.domains._MAX_RESIDENT", 1 << 20)
     array = np.load(path, mmap_mode="r")
     target = Target(array)
     assert resident(path) < 1 << 20  # all of it was looked at

@@ -14,9 +14,9 @@ import numpy as np
 
 from ba3us.bench.protocol import Protocol, Subset, Task
 from ba3us.data.digits import write_digits
-from ba3us.data.files import check_distinct, read_features
+from ba3us.data.files import read_features
 from ba3us.data.image_cache import map_in_order
-from ba3us.data.images import ImageList, read_images
+from ba3us.data.images import ImageList, check_distinct, read_images
 from ba3us.data.machine import cpu_count
 from ba3us.data.store import cache_folder
 from ba3us.errors import UserError, require

@@ -1,4 +1,4 @@
-"""Real handwritten digits of two kinds, both inside installed packages: the demo's domains."""
+"""The demo's domains: real handwritten digits of two kinds, both inside installed packages."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ PRESENT = (0, 1, 2, 3, 4)  # the target's classes; a user would not know them
 def mnist_to_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """MNIST-5k (ten classes) → scikit-learn's digits 0–4, as 16×16 grey images: X, y, Xt and its labels.
 
-    Every image is brought to mean 0 and deviation 1, so that ink and blur differ but contrast does not.
-
-    The target's labels are for scoring afterwards.
+    Every image is scaled to mean 0 and deviation 1: ink and blur differ between the domains, contrast does not.
+    The target's labels are for scoring only.
     """
     (x, y), (xt, yt) = _mnist(), _digits()
-    here = np.isin(yt, PRESENT)
-    return x, y, xt[here], yt[here]
+    present = np.isin(yt, PRESENT)
+    return x, y, xt[present], yt[present]
 
 
 def write_digits(name: str, folder: Path) -> Path:
     """Write ``mnist`` or ``digits``, all classes, as a feature file of pixels, unless `folder` has it."""
     known = {"mnist": _mnist, "digits": _digits}
-    require(name in known, f"No installed package brings {name!r}: {did_you_mean(name, known)}")
+    require(name in known, f"No installed package contains {name!r}: {did_you_mean(name, known)}")
     path = folder / f"{name}.npz"
     if not path.exists():
         x, y = known[name]()
@@ -41,7 +40,7 @@ def write_digits(name: str, folder: Path) -> Path:
 
 
 class DigitFiles(NamedTuple):
-    """The task of :func:`mnist_to_digits` on disk; the target's labels are for scoring afterwards."""
+    """The task of :func:`mnist_to_digits` on disk; the target's labels are for scoring only."""
 
     source: Path
     target: Path

@@ -1,8 +1,9 @@
-"""A source that target rows have joined, under labels that were worked out for them."""
+"""Domains over arrays: a labelled source, an unlabelled target, and subsets of both."""
 
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,17 +12,14 @@ from torch import Tensor
 
 from ba3us.errors import UserError, require
 
-# --- mapped -----------------------------------------------------------------------------------------------
-# Memory-mapped arrays: a file larger than memory passes through little of it.
-
-
-_FORGET = getattr(mmap, "MADV_DONTNEED", None)  # not on every system
-_NEIGHBOURS = 1 << 21  # bytes that may become resident around a place read: Linux maps pages in large groups
-_RESIDENT = 1 << 26  # about so many may stay
+_DONT_NEED = getattr(mmap, "MADV_DONTNEED", None)  # not on every system
+_PAGE_GROUP = 1 << 21  # bytes that become resident around a place that is read: Linux maps pages in groups
+_MAX_RESIDENT = 1 << 26  # bytes of a mapping, roughly
+_CHUNK_VALUES = 1 << 24  # values of a large array that are checked at a time
 
 
 class Mapped:
-    """The rows of a memory-mapped array, of which few stay resident."""
+    """The samples of a memory-mapped array; a file larger than memory can be read through it."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -34,32 +32,23 @@ class Mapped:
     def read(self, rows: Any) -> np.ndarray:
         """A copy of some rows (an integer array or a slice), in native byte order."""
         copy = np.array(self.array[rows], dtype=self.dtype.newbyteorder("="))
-        self._resident += copy.nbytes + _NEIGHBOURS * (1 if isinstance(rows, slice) else len(rows))
-        if self._resident > _RESIDENT:
+        self._resident += copy.nbytes + _PAGE_GROUP * (1 if isinstance(rows, slice) else len(rows))
+        if self._resident > _MAX_RESIDENT:
             release_pages(self.array)
             self._resident = 0
         return copy
 
 
 def release_pages(array: np.ndarray) -> None:
-    """Take a mapping's pages out of this process's memory; they are read again when next needed.
+    """Drop a mapping's pages from memory; they are read again when needed.
 
-    A copy-on-write mapping is left alone: its pages hold what the file does not.
+    A copy-on-write mapping keeps its pages: they may differ from the file.
     """
     mapping = getattr(array, "_mmap", None)
-    if mapping is None or _FORGET is None or getattr(array, "mode", "c") == "c":
+    if mapping is None or _DONT_NEED is None or getattr(array, "mode", "c") == "c":
         return
-    try:
-        mapping.madvise(_FORGET)
-    except (OSError, ValueError):  # it is an economy: where it can't be had, all else goes on
-        return
-
-
-# --- domain -----------------------------------------------------------------------------------------------
-# Domains: a labelled source and an unlabelled target over arrays.
-
-
-_CHUNK_VALUES = 1 << 24  # how many values one pass over a large array touches at a time
+    with suppress(OSError, ValueError):  # this only saves memory
+        mapping.madvise(_DONT_NEED)
 
 
 class Target:
@@ -68,16 +57,16 @@ class Target:
     Parameters
     ----------
     x : array [n, ...]
-        Features or pixels; float16/32/64 or integers; may be memory-mapped. An array in memory becomes a
-        tensor once; a memory-mapped one stays on disk and only the rows of a batch are read.
+        Features or pixels; float16/32/64 or integers. An array in memory becomes a tensor once. Of a
+        memory-mapped array only the samples of a batch are read.
     views : array [v, n, ...], optional
-        Other views of the same samples (ten crops) for methods that refresh from them.
+        Other views of the same samples, such as ten crops, for methods that refresh from them.
     name : str
-        How messages call this domain.
+        Name of the domain in messages.
     """
 
-    prefetches: ClassVar[bool] = False  # whether it is worth telling `expect` of the next rows
-    _x: Any = None  # Tensor or Mapped; domains that make their rows when asked have none
+    prefetches: ClassVar[bool] = False  # whether `expect` is of use
+    _x: Any = None  # Tensor or Mapped; None in domains that compute their samples
 
     def __init__(self, x: Any, *, views: Any = None, name: str = "target") -> None:
         self.name = name
@@ -97,24 +86,28 @@ class Target:
         return tuple(self._x.shape[1:])
 
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-        """A copy of the rows at `indices` (an integer array or a slice) as a floating tensor."""
+        """A copy of the samples at `indices` (an integer array or a slice) as a floating tensor."""
         return _rows(self._x, indices, dtype)
 
     def training_batch(self, indices: Any, draws: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rows for an update. `draws` number each time a row is drawn in a run, for domains that vary rows."""
+        """Samples for a training step.
+
+        `draws` are numbers that no other sample drawn in the run has; domains that augment derive chance from
+        them.
+        """
         return self.batch(indices, dtype)
 
     def expect(self, indices: Any) -> None:
-        """These rows will be asked for next; a domain that `prefetches` may begin to read them."""
+        """Announce the next samples; a domain that `prefetches` may begin to read them."""
 
     def view_batch(self, view: int, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rows of one of the extra views."""
+        """Samples of one of the extra views."""
         assert self.views is not None
         return _rows(self.views[view], indices, dtype)
 
 
 class Source(Target):
-    """Labelled samples: a domain plus integer labels 0 … C-1.
+    """Labelled samples: a target plus integer labels 0 … C-1.
 
     Parameters
     ----------
@@ -151,7 +144,7 @@ class Source(Target):
 
 
 def check_alike(source: Source, target: Target) -> None:
-    """Samples of both domains have one shape."""
+    """Require samples of one shape in both domains."""
     require(
         source.shape == target.shape,
         f"A source sample has shape {source.shape}, a target sample {target.shape}: both must be the same.",
@@ -159,7 +152,7 @@ def check_alike(source: Source, target: Target) -> None:
 
 
 def _samples(x: Any, name: str) -> Tensor | Mapped:
-    """Check an array of samples; a tensor if it is in memory, else its memory-mapped rows."""
+    """Check an array of samples; a tensor if it is in memory, else a reader of its mapping."""
     if isinstance(x, Tensor):
         x = (x.float() if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()
     try:
@@ -177,20 +170,20 @@ def _samples(x: Any, name: str) -> Tensor | Mapped:
 
 
 def check_numbers(array: np.ndarray, name: str) -> None:
-    """Real numbers that float32 can hold; else the first row with another is named."""
+    """Require real numbers that float32 can hold; the error names the first bad row."""
     require(
         array.dtype.kind in "fiub" and array.dtype.itemsize <= 8,
         f"The {name} holds values of type {array.dtype}: give an array of numbers, float64 at most.",
     )
     if array.dtype.kind != "f":
         return
-    most = np.finfo(np.float32).max
+    limit = np.finfo(np.float32).max
     step = max(1, _CHUNK_VALUES // max(1, int(np.prod(array.shape[1:]))))
     for start in range(0, len(array), step):
         chunk = array[start : start + step].reshape(-1, int(np.prod(array.shape[1:])))
         chunk = chunk if chunk.dtype.itemsize > 2 else chunk.astype(np.float32)  # NumPy compares halves slowly
-        if chunk.size and not (chunk.min() >= -most and chunk.max() <= most):  # also if one is NaN
-            row, column = np.argwhere(~(np.abs(chunk) <= most))[0]
+        if chunk.size and not (chunk.min() >= -limit and chunk.max() <= limit):  # also if one is NaN
+            row, column = np.argwhere(~(np.abs(chunk) <= limit))[0]
             _refuse(chunk[row, column], start + int(row), name)
         release_pages(array)
 
@@ -207,7 +200,7 @@ def _refuse(value: np.floating, row: int, name: str) -> None:
 def _rows(x: Tensor | Mapped, indices: Any, dtype: torch.dtype) -> Tensor:
     if isinstance(x, Tensor):
         if isinstance(indices, slice):
-            return x[indices].to(dtype, copy=True)  # a network may begin in place
+            return x[indices].to(dtype, copy=True)  # a network may change it in place
         return x.index_select(0, torch.as_tensor(indices)).to(dtype)
     return torch.from_numpy(x.read(indices)).to(dtype)
 
@@ -229,16 +222,12 @@ def random_indices(count: int, max_rows: int, seed: int = 0) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(count, max_rows, replace=False))
 
 
-# --- part -------------------------------------------------------------------------------------------------
-# Some rows of a domain, as a domain of their own.
-
-
 class Part(Target):
-    """The `rows` of a domain, read from it when they are asked for."""
+    """The samples of a domain at `rows`, read from it when needed."""
 
     def __init__(self, domain: Target, rows: np.ndarray) -> None:
         self.name, self.views = domain.name, None
-        self._whole, self._rows = domain, rows
+        self._domain, self._rows = domain, rows
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -246,49 +235,45 @@ class Part(Target):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
-        return self._whole.shape
+        return self._domain.shape
 
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-        """A copy of the rows at `indices`."""
-        return self._whole.batch(self._rows[indices], dtype)
+        """A copy of the samples at `indices`."""
+        return self._domain.batch(self._rows[indices], dtype)
 
 
 class SourcePart(Part, Source):
-    """The `rows` of a source, with their labels."""
+    """The samples of a source at `rows`, with their labels."""
 
     def __init__(self, source: Source, rows: np.ndarray) -> None:
         super().__init__(source, rows)
         self._set_labels(source.labels.numpy()[rows], source.num_classes)
 
 
-# --- taught -----------------------------------------------------------------------------------------------
-# A source that target rows have joined, under labels that were worked out for them.
-
-
 class PseudoLabelledSource(Source):
-    """The rows of a source, then some of a target's, `repeat` times, so that both weigh about as much.
+    """The samples of a source, then some of a target `repeat` times, so that both weigh about the same.
 
     Parameters
     ----------
     source, target : Source, Target
         Vectors of the same length.
     rows, labels : integer arrays
-        Which rows of the target join, and as what.
+        Which samples of the target are added, and with which pseudo-labels.
     """
 
     def __init__(self, source: Source, target: Target, rows: np.ndarray, labels: np.ndarray) -> None:
         self.name, self.views = source.name, None
-        self._source, self._target, self._joining = source, target, rows
+        self._source, self._target, self._target_rows = source, target, rows
         self.repeat = max(1, round(len(source) / max(1, len(rows))))
-        joined = np.concatenate([source.labels.numpy(), np.tile(labels, self.repeat)])
-        self._set_labels(joined, source.num_classes)
+        all_labels = np.concatenate([source.labels.numpy(), np.tile(labels, self.repeat)])
+        self._set_labels(all_labels, source.num_classes)
 
     def __len__(self) -> int:
-        return len(self._source) + self.repeat * len(self._joining)
+        return len(self._source) + self.repeat * len(self._target_rows)
 
     @property
     def labelled(self) -> Source:
-        """The source as it was."""
+        """The source without the target's samples."""
         return self._source
 
     @property
@@ -297,11 +282,11 @@ class PseudoLabelledSource(Source):
         return self._source.shape
 
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rows of the one, or of the other."""
+        """A copy of the samples at `indices`."""
         index = np.arange(len(self))[indices] if isinstance(indices, slice) else np.asarray(indices)
-        own = index < len(self._source)
-        other = self._joining[(index[~own] - len(self._source)) % len(self._joining)]
-        made = torch.empty((len(index), *self.shape), dtype=dtype)
-        made[torch.from_numpy(own)] = self._source.batch(index[own], dtype)
-        made[torch.from_numpy(~own)] = self._target.batch(other, dtype)
-        return made
+        of_source = index < len(self._source)
+        rows = self._target_rows[(index[~of_source] - len(self._source)) % len(self._target_rows)]
+        batch = torch.empty((len(index), *self.shape), dtype=dtype)
+        batch[torch.from_numpy(of_source)] = self._source.batch(index[of_source], dtype)
+        batch[torch.from_numpy(~of_source)] = self._target.batch(rows, dtype)
+        return batch

@@ -7,8 +7,7 @@ import os
 import re
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import pandas as pd
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
+from ba3us.data.images import check_distinct
 from ba3us.data.machine import total_memory
 from ba3us.data.writing import check_new_file, new_file
 from ba3us.errors import UserError, require
@@ -248,12 +248,6 @@ class FeatureSet:
         _check_class_names(self, path)
         check_distinct(names, path)
         return np.array(names)[self.labels]
-
-
-def check_distinct(class_names: Sequence[str], path: str | Path) -> None:
-    """Refuse two classes of one name."""
-    repeated = [name for name, count in Counter(class_names).items() if count > 1]
-    require(not repeated, f"{path} has two classes called {''.join(repeated[:1])!r}: give each its own name.")
 
 
 class Origin(NamedTuple):

@@ -1,4 +1,4 @@
-"""Decoded images, kept: each file is decoded once, whichever list names it."""
+"""Decoding images, whatever is in the files, and a cache on disk: each file is decoded once for all lists."""
 
 from __future__ import annotations
 
@@ -27,13 +27,10 @@ from ba3us.progress import bar
 if TYPE_CHECKING:
     from PIL.Image import Image, Transpose
 
-
-# --- decoding ---------------------------------------------------------------------------------------------
-# Opening image files, whatever is in them, as small RGB squares.
-
-
-MOST_PIXELS = 90_000_000  # larger ones could fill the memory; JPEGs are measured after shrinking
+MAX_PIXELS = 90_000_000  # a larger image could fill the memory; JPEGs are measured after shrinking
 _ORIENTATION = 0x0112  # the EXIF tag
+_DECODER = 1  # part of every key: raise it when decode() changes its pixels
+_MAX_WAITING = 1024  # images that are decoded ahead of their use
 # The JPEG decoder may shrink an image to no less than this many times the wanted side. Estimated on 27 photos
 # of 1000 px, brought to smaller sides and back up: at 3.1 times, EfficientNet-Lite0's features keep a mean
 # cosine of 0.9995 (lowest 0.9977) to those of whole decoding; at 2 times 0.9975 (0.990).
@@ -44,7 +41,7 @@ B = TypeVar("B")
 
 
 class UnreadableError(Exception):
-    """A file that gives no image; the message is the reason."""
+    """A file that can't be decoded; the message is the reason."""
 
 
 def open_image(path: str | os.PathLike[str]) -> Image:
@@ -53,10 +50,10 @@ def open_image(path: str | os.PathLike[str]) -> Image:
 
 
 def decode(path: str | os.PathLike[str], side: int) -> np.ndarray:
-    """An image file as uint8 [side, side, 3], resized without keeping its aspect.
+    """Decode an image file as uint8 [side, side, 3], without keeping its aspect.
 
-    EXIF orientation is applied, transparency is laid on white, 16-bit and float images are brought to 8
-    bits, of an animation the first frame is taken. Large JPEGs are shrunk while decoding.
+    EXIF orientation is applied, transparency becomes white, 16-bit and float images become 8-bit. Of an
+    animation the first frame is taken. Large JPEGs are shrunk while decoding.
 
     Raises
     ------
@@ -68,12 +65,12 @@ def decode(path: str | os.PathLike[str], side: int) -> np.ndarray:
 
 
 def thumbnail(path: str | os.PathLike[str], side: int) -> bytes:
-    """An image file as a small JPEG for people: as :func:`decode`, but its aspect is kept."""
+    """A small JPEG of an image file, decoded as by :func:`decode` but with its aspect."""
 
     def shrink(image: Image) -> Image:
         small = image.copy()
         small.thumbnail((side, side))
-        small.info.clear()  # comments and places stay with the file
+        small.info.clear()  # no comments, no places
         return small
 
     out = io.BytesIO()
@@ -82,17 +79,17 @@ def thumbnail(path: str | os.PathLike[str], side: int) -> bytes:
 
 
 def _shrunk(path: str | os.PathLike[str], side: int, shrink: Callable[[Image], Image]) -> Image:
-    """The image upright, in RGB and made small; UnreadableError with the reason if there is none."""
+    """The image upright, in RGB and shrunk; UnreadableError with the reason if it can't be decoded."""
     pil = optional_import("PIL.Image", "vision")
     _check_file(path)
     try:
         with open_image(path) as image:
             image.draft(image.mode, (DRAFT * side, DRAFT * side))
-            if image.width * image.height > MOST_PIXELS:
+            if image.width * image.height > MAX_PIXELS:
                 raise UnreadableError(f"{image.width}×{image.height} pixels are too many: shrink the image")
-            turn = _turn(image)
+            rotation = _rotation(image)
             small = shrink(_rgb(image))
-        return small if turn is None else small.transpose(turn)
+        return small if rotation is None else small.transpose(rotation)
     except UnreadableError:
         raise
     except pil.DecompressionBombError as error:
@@ -104,7 +101,7 @@ def _shrunk(path: str | os.PathLike[str], side: int, shrink: Callable[[Image], I
 
 
 def map_in_order(function: Callable[[A], B], items: Iterable[A], workers: int) -> Iterator[B]:
-    """``map`` with threads: results in order, and only a few computed before they are asked for."""
+    """``map`` with threads: results in order, and only a few computed ahead of their use."""
     waiting: deque[Future[B]] = deque()
     pool = ThreadPoolExecutor(max_workers=workers)
     try:
@@ -126,17 +123,17 @@ def _check_file(path: str | os.PathLike[str]) -> None:
     except (OSError, ValueError) as error:
         raise UnreadableError(f"can't be read ({error})") from error
     if not stat.S_ISREG(status.st_mode):
-        raise UnreadableError("not a regular file")  # reading a pipe would wait for ever
+        raise UnreadableError("not a regular file")  # reading a pipe would never end
     if status.st_size == 0:
         raise UnreadableError("the file is empty")
     if not os.access(path, os.R_OK):
         raise UnreadableError("no permission to read it")
 
 
-def _turn(image: Image) -> Transpose | None:
-    """The transposition that puts an image upright; None if there is none or its EXIF is damaged."""
+def _rotation(image: Image) -> Transpose | None:
+    """The transposition that puts an image upright; None if it is not needed or the EXIF data are damaged."""
     pil = optional_import("PIL.Image", "vision")
-    turns = {
+    rotations = {
         2: pil.Transpose.FLIP_LEFT_RIGHT,
         3: pil.Transpose.ROTATE_180,
         4: pil.Transpose.FLIP_TOP_BOTTOM,
@@ -146,7 +143,7 @@ def _turn(image: Image) -> Transpose | None:
         8: pil.Transpose.ROTATE_90,
     }
     try:
-        return turns.get(image.getexif().get(_ORIENTATION, 1))
+        return rotations.get(image.getexif().get(_ORIENTATION, 1))
     except Exception:
         return None
 
@@ -165,37 +162,29 @@ def _rgb(image: Image) -> Image:
 
 
 def _eight_bits(values: np.ndarray, mode: str) -> np.ndarray:
-    """Grey values of a deeper mode as uint8; where the mode does not tell the depth, the largest value does."""
+    """Grey values of a deeper mode as uint8; if the mode leaves it open, the largest value decides."""
     values = np.nan_to_num(values.astype(np.float32))
     largest = float(values.max())
     if mode.startswith("I;16"):
-        whole = 65535.0
+        white = 65535.0
     elif mode == "F" and largest <= 1:
-        whole = 1.0
+        white = 1.0
     else:
-        whole = 255.0 if largest <= 255 else max(65535.0, largest)
-    return np.clip(values * (255.0 / whole) + 0.5, 0, 255).astype(np.uint8)
+        white = 255.0 if largest <= 255 else max(65535.0, largest)
+    return np.clip(values * (255.0 / white) + 0.5, 0, 255).astype(np.uint8)
 
 
 @contextmanager
 def quiet_pillow() -> Iterator[None]:
-    """No warnings about large or slightly broken images: :func:`decode` deals with them."""
+    """Silence warnings about large or slightly damaged images: :func:`decode` handles them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         yield
 
 
-# --- cache ------------------------------------------------------------------------------------------------
-# Decoded images, kept: each file is decoded once, whichever list names it.
-
-
-_DECODER = 1  # part of every key: to be raised when decode() gives other pixels than before
-_MOST_WAITING = 1024  # images decoded ahead that nobody has asked for yet
-
-
 @dataclass(frozen=True)
 class Readable:
-    """Images that can be read: their list, their pixels, and what was left out."""
+    """The images of a list that can be read, their pixels, and the files that were skipped."""
 
     images: ImageList
     pixels: CachedPixels
@@ -203,26 +192,26 @@ class Readable:
 
 
 class CachedPixels:
-    """Squares of images, uint8 [n, side, side, 3]: from the cache, or else decoded; many may read at once.
+    """Squares of images, uint8 [n, side, side, 3], from the cache or decoded; several threads may read.
 
     Parameters
     ----------
     images : ImageList
         Files that could be read a moment ago.
     keys : list of bytes
-        Their identities.
+        The identity of each file.
     side : int
-        Of the squares.
+        Side of the squares in pixels.
     store : Store
-        What is cached.
+        The cache.
     workers : int
-        Threads that decode what is not.
+        Threads that decode.
     """
 
     def __init__(self, images: ImageList, keys: list[bytes], side: int, store: Store, workers: int) -> None:
         self.images, self.keys, self.side = images, keys, side
         self._store = store
-        warnings.filterwarnings("ignore", module=r"PIL\.")  # decode() deals with what they warn of
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # as quiet_pillow, for all threads
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ba3us-decode")
         self._waiting: dict[int, Future[np.ndarray]] = {}
 
@@ -244,7 +233,7 @@ class CachedPixels:
         missing = [(position, int(rows[position])) for position in np.flatnonzero(~found)]
         self._submit(row for _, row in missing)
         for position, row in missing:
-            # of a row that is there twice, the first has taken the result
+            # of a row that is asked for twice, the first has taken the result
             future = self._waiting.pop(row, None) or self._start(row)
             try:
                 pixels[position] = future.result()
@@ -256,11 +245,11 @@ class CachedPixels:
         return pixels
 
     def expect(self, rows: np.ndarray) -> None:
-        """Start to decode what will soon be asked for and is not cached."""
+        """Start to decode rows that are needed soon and not cached."""
         missing = [int(row) for row in rows if self.keys[row] not in self._store]
-        for row in [*self._waiting][: max(0, len(self._waiting) + len(missing) - _MOST_WAITING)]:
+        for row in [*self._waiting][: max(0, len(self._waiting) + len(missing) - _MAX_WAITING)]:
             self._waiting.pop(row).cancel()
-        self._submit(missing[:_MOST_WAITING])
+        self._submit(missing[:_MAX_WAITING])
 
     def _submit(self, rows: Iterable[int]) -> None:
         for row in rows:
@@ -280,39 +269,43 @@ def open_images(
     progress: bool = False,
     title: str = "Decoding",
 ) -> Readable:
-    """Decode what the cache does not hold yet, as far as the budget goes, and find out what can't be read.
+    """Decode images into the cache, as far as its budget goes, and skip those that can't be read.
 
-    A file is known by its path, size and time of change; a changed one is decoded anew. What is beyond the
-    budget is decoded once to see whether it can be read (that is remembered), and then whenever it is used.
+    A file is identified by its path, size and time of change. Images beyond the budget are decoded once, to
+    see whether they can be read, and again whenever they are used.
 
     Parameters
     ----------
     images : ImageList
-        What to open.
+        Files to open.
     side : int
-        Images become squares of this side, without keeping their aspect.
+        Side of the squares in pixels.
     cache_gb : float
-        What all decoded images of this user may take on disk, in 10⁹ bytes; 0: no cache.
+        Disk space for all decoded images of this user, in 10⁹ bytes; 0: no cache.
     workers : int, optional
-        Threads that decode; by default one per core, at most 16.
+        Threads that decode; by default one per processor, at most 16.
     progress : bool
-        Show a bar.
+        Show a progress bar.
+    title : str
+        Title of the progress bar.
     """
     budget, workers = cache_bytes(cache_gb), worker_count(workers)
     keys = [identity(images.file(row), side) for row in range(len(images))]
     store = Store(cache_folder() / "pixels", (side, side, 3), np.uint8, budget, keys)
     reasons: dict[int, str] = {}
-    with bar(title, len(images), progress) as shown:
-        _decode_missing(images, keys, store, workers, reasons, shown.update)
+    with bar(title, len(images), progress) as progress_bar:
+        _decode_missing(images, keys, store, workers, reasons, progress_bar.update)
     skipped = images.skipped + [Skipped(images.paths[row], reason) for row, reason in sorted(reasons.items())]
-    kept = [row for row in range(len(images)) if row not in reasons]
-    if not kept:
+    rows = [row for row in range(len(images)) if row not in reasons]
+    if not rows:
         raise UserError(
             f"None of the {len(images)} images of {images.root} can be read (the first, {images.paths[0]!r}: "
             f"{reasons[0]}): check the files."
         )
-    chosen = _rows_of(images, kept, skipped)
-    return Readable(chosen, CachedPixels(chosen, [keys[row] for row in kept], side, store, workers), skipped)
+    readable = dataclasses.replace(images.subset(rows), skipped=skipped)
+    return Readable(
+        readable, CachedPixels(readable, [keys[row] for row in rows], side, store, workers), skipped
+    )
 
 
 def _decode_missing(
@@ -323,7 +316,7 @@ def _decode_missing(
     reasons: dict[int, str],
     advance: Callable[[int], None],
 ) -> None:
-    """Decode, a shard at a time; reasons for what can't be decoded go into `reasons`."""
+    """Decode a shard at a time; `reasons` collects, by row, why a file can't be decoded."""
 
     def attempt(row: int) -> np.ndarray | str:
         try:
@@ -331,30 +324,30 @@ def _decode_missing(
         except UnreadableError as error:
             return str(error)
 
-    at, full = 0, False
+    position, full = 0, False
     with quiet_pillow():
-        while at < len(keys):
+        while position < len(keys):
             with store.locked():
                 full = full or not store.make_room(1)
-                rows, at = store.missing(keys, at, unseen=full)
-                good, squares = [], []
+                rows, position = store.missing(keys, position, unseen=full)
+                decoded, squares = [], []
                 for row, outcome in zip(rows, map_in_order(attempt, rows, workers)):
                     advance(row)
                     if isinstance(outcome, str):
                         reasons[row] = outcome
                     elif not keys[row]:
-                        reasons[row] = "it came and went"
+                        reasons[row] = "the file was missing for a moment"
                     else:
-                        good.append(keys[row])
+                        decoded.append(keys[row])
                         squares.append(outcome)
-                if good:
-                    added = store.add(good, np.stack(squares))
-                    store.note(good[added:])
-            advance(at)
+                if decoded:
+                    added = store.add(decoded, np.stack(squares))
+                    store.note(decoded[added:])
+            advance(position)
 
 
 def identity(path: Path, side: int) -> bytes:
-    """A key that changes with the file; empty if there is no file."""
+    """A key that changes with the file; empty if the file is missing."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -362,9 +355,3 @@ def identity(path: Path, side: int) -> bytes:
     times = f"{status.st_mtime_ns}\0{status.st_ctime_ns}"  # a copy may keep the first, but not the second
     text = f"{_DECODER}\0{side}\0{os.path.abspath(path)}\0{status.st_size}\0{times}"
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=KEY_BYTES).digest()
-
-
-def _rows_of(images: ImageList, rows: list[int], skipped: list[Skipped]) -> ImageList:
-    labels = None if images.labels is None else images.labels[rows]
-    paths = [images.paths[row] for row in rows]
-    return dataclasses.replace(images, paths=paths, labels=labels, skipped=skipped)

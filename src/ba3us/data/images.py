@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,13 +19,13 @@ SUFFIXES = {
 }  # fmt: skip
 # Pillow's decoders for these suffixes. Others stay out of reach: EPS, for one, is a program for Ghostscript.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO", "TGA")
-_MOST_WAYS = 100  # that lead to one folder by links: links to links could otherwise multiply without end
-_MOST_CLASSES = 1_000_000  # a larger label is a mistake, and a name per class would fill the memory
+_MAX_LINKS = 100  # to one folder: links to links could otherwise multiply without end
+_MAX_CLASSES = 1_000_000  # a larger label is a mistake, and a name per class would fill the memory
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file or folder that was left out, and why."""
+    """A file or folder that was skipped, and the reason."""
 
     path: str
     reason: str
@@ -37,7 +38,7 @@ class ImageList:
     Attributes
     ----------
     root : Path
-        Where relative paths start.
+        The folder that relative paths start from.
     paths : list of str
         One per image, relative to `root` (or absolute and below it, if a list file says so).
     labels : int64 array or None
@@ -45,7 +46,7 @@ class ImageList:
     class_names : list of str or None
         By label; None for unlabelled images.
     skipped : list of Skipped
-        What was seen while listing and left out.
+        Files and folders that are not in the list.
     """
 
     root: Path
@@ -58,8 +59,13 @@ class ImageList:
         return len(self.paths)
 
     def file(self, row: int) -> Path:
-        """Where image `row` lies."""
+        """The path of image `row`."""
         return self.root / self.paths[row]
+
+    def subset(self, rows: Sequence[int] | np.ndarray) -> ImageList:
+        """The images at `rows`."""
+        labels = None if self.labels is None else self.labels[rows]
+        return dataclasses.replace(self, paths=[self.paths[row] for row in rows], labels=labels)
 
 
 def read_images(
@@ -72,22 +78,21 @@ def read_images(
     """The images of a folder or of a list file.
 
     A folder whose images lie in subfolders is labelled: one class per direct subfolder, in alphabetical
-    order, however deep the images lie in it; names that differ only in case are two classes.
-    A folder with images and no subfolders is unlabelled. A list file holds ``path label`` (or just
-    ``path``) on each line; no path leads out of `root`, neither an absolute one nor one with ``..``. Links
-    are followed wherever they lead: they are the file system's, not the list's.
+    order, at any depth. Names that differ only in case are two classes. A folder of images without subfolders
+    is unlabelled. A list file holds ``path label`` or just ``path`` on each line. No path may leave `root`,
+    neither an absolute one nor one with ``..``. Links of the file system are followed wherever they lead.
 
     Parameters
     ----------
     path : path
         A folder, or a list file.
     root : path, optional
-        Where the paths of a list file start; by default the folder that the list file is in.
+        The folder that the paths of a list file start from; by default the folder of the list file.
     labelled : bool, optional
-        False: take all images, however nested, and no labels. True: insist on labels. By default whatever
-        is there.
+        False: take all images at any depth, without labels. True: require labels. By default, labels are read
+        where there are some.
     class_names : sequence of str, optional
-        Names by label for a list file; by default the folder names, where each label has one of its own.
+        Names by label for a list file; by default the folder names, if each label has its own.
     """
     path = Path(path)
     require(path.exists(), f"There is no folder or list file {path}: check the path.")
@@ -98,8 +103,8 @@ def read_images(
     else:
         images = _read_list(path, path.parent if root is None else Path(root), labelled, class_names)
     if not images.paths:
-        because = f"; the first of {len(images.skipped)} skipped: {images.skipped[0]}" if images.skipped else ""
-        raise UserError(f"No image is in {path}{because}: give a folder or a list file of images.")
+        skipped = f"; the first of {len(images.skipped)} skipped: {images.skipped[0]}" if images.skipped else ""
+        raise UserError(f"No image is in {path}{skipped}: give a folder or a list file of images.")
     return images
 
 
@@ -107,19 +112,23 @@ def read_class_names(path: str | Path) -> list[str]:
     """Class names, one per line, in the order of the labels."""
     names = lines_of(Path(path))
     require(bool(names), f"The file {path} holds no class names: write one per line.")
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    first = "".join(twice[:1])
-    require(not twice, f"The file {path} has the class {first!r} twice: give each class a name of its own.")
+    check_distinct(names, path)
     return names
+
+
+def check_distinct(class_names: Sequence[str], path: str | Path) -> None:
+    """Refuse two classes of one name."""
+    repeated = [name for name, count in Counter(class_names).items() if count > 1]
+    require(not repeated, f"{path} has two classes called {''.join(repeated[:1])!r}: give each its own name.")
 
 
 def _read_folder(folder: Path, labelled: bool | None) -> ImageList:
     skipped: list[Skipped] = []
     files = sorted(_walk(folder, skipped))
-    inside = any("/" in name for name in files)
-    if labelled or (labelled is None and inside):
+    nested = any("/" in name for name in files)
+    if labelled or (labelled is None and nested):
         require(
-            inside, f"The images of {folder} lie in no class folders: make one subfolder per class for labels."
+            nested, f"The images of {folder} lie in no class folders: make one subfolder per class for labels."
         )
         skipped += [Skipped(name, "lies outside the class folders") for name in files if "/" not in name]
         files = [name for name in files if "/" in name]
@@ -137,8 +146,8 @@ def _walk(root: Path, skipped: list[Skipped]) -> Iterator[str]:
         where = os.path.relpath(error.filename, root) if error.filename else str(root)
         skipped.append(Skipped(where, f"the folder can't be read ({error.strerror})"))
 
-    above: dict[str, frozenset[str]] = {}  # folder → where it and all above it really are
-    ways: Counter[str] = Counter()
+    above: dict[str, frozenset[str]] = {}  # folder → real paths of it and of all folders above it
+    links: Counter[str] = Counter()
     for folder, folders, names in os.walk(root, followlinks=True, onerror=unreadable):
         real = os.path.realpath(folder)
         parents = above.get(os.path.dirname(folder), frozenset())
@@ -146,22 +155,22 @@ def _walk(root: Path, skipped: list[Skipped]) -> Iterator[str]:
             folders.clear()
             skipped.append(Skipped(os.path.relpath(folder, root), "a link back to a folder above it"))
             continue
-        ways[real] += 1
-        if ways[real] > _MOST_WAYS:
+        links[real] += 1
+        if links[real] > _MAX_LINKS:
             folders.clear()
-            skipped.append(Skipped(os.path.relpath(folder, root), f"more than {_MOST_WAYS} links lead to it"))
+            skipped.append(Skipped(os.path.relpath(folder, root), f"more than {_MAX_LINKS} links lead to it"))
             continue
         above[folder] = parents | {real}
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
-            shown = os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
+            path = os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
             suffix = os.path.splitext(name)[1].lower()
             if name.startswith(".") or name in ("Thumbs.db", "desktop.ini"):
                 continue
             if suffix in SUFFIXES or not suffix:
-                yield shown
+                yield path
             else:
-                skipped.append(Skipped(shown, f"not an image file ({suffix})"))
+                skipped.append(Skipped(path, f"not an image file ({suffix})"))
 
 
 def _empty_classes(folder: Path, class_names: list[str]) -> list[Skipped]:
@@ -175,11 +184,11 @@ def _read_list(path: Path, root: Path, labelled: bool | None, class_names: Seque
     )
     lines = lines_of(path)
     if labelled is False or not lines:
-        return ImageList(root, _found([_split(line)[0] for line in lines], root, path))
+        return ImageList(root, _checked([_split(line)[0] for line in lines], root, path))
     rows = [_split(line) for line in lines]
     without = [number for number, (_, label) in enumerate(rows, start=1) if label is None]
     if without and len(without) == len(rows) and labelled is None:
-        return ImageList(root, _found([name for name, _ in rows], root, path))
+        return ImageList(root, _checked([name for name, _ in rows], root, path))
     if without:
         raise UserError(
             f"{path} has no label in row {without[0]} ({lines[without[0] - 1]!r}): "
@@ -187,10 +196,10 @@ def _read_list(path: Path, root: Path, labelled: bool | None, class_names: Seque
         )
     for number, (_, label) in enumerate(rows, start=1):
         require(
-            label is not None and label < _MOST_CLASSES,
+            label is not None and label < _MAX_CLASSES,
             f"{path} has the label {label} in row {number}: number the classes 0, 1, 2, …",
         )
-    names = _found([name for name, _ in rows], root, path)
+    names = _checked([name for name, _ in rows], root, path)
     labels = np.array([label for _, label in rows], dtype=np.int64)
     if class_names is None:
         return ImageList(root, names, labels, folder_names(names, labels))
@@ -202,7 +211,7 @@ def _read_list(path: Path, root: Path, labelled: bool | None, class_names: Seque
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a list file that are not empty."""
+    """The non-empty lines of a text file."""
     try:
         text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     except OSError as error:
@@ -212,24 +221,21 @@ def lines_of(path: Path) -> list[str]:
 
 
 def _split(line: str) -> tuple[str, int | None]:
-    """``path label`` → (path, label); names may hold blanks, a line without a label gives None."""
+    """``path label`` → (path, label); the path may contain blanks, the label may be missing (None)."""
     name, _, last = line.rpartition(" ") if " " in line else line.rpartition("\t")
     return (name.strip(), int(last)) if name and last.isdecimal() else (line, None)
 
 
-def _found(names: list[str], root: Path, path: Path) -> list[str]:
-    """The names as they are, if all lie below the root and at least one file is there.
-
-    (A wrong root would otherwise skip them all.)
-    """
-    inside = os.path.join(os.path.abspath(root), "")
+def _checked(names: list[str], root: Path, path: Path) -> list[str]:
+    """The names, if all lie below the root and at least one file exists; a wrong root would skip them all."""
+    prefix = os.path.join(os.path.abspath(root), "")
     for name in names:
         require(
-            os.path.abspath(root / name).startswith(inside),
+            os.path.abspath(root / name).startswith(prefix),
             f"{path} names {name!r}, which lies outside {root}: give a folder that holds all of them (`root`).",
         )
-    there = os.path.exists  # unlike pathlib's, False for a name that is too long
-    if names and not any(there(root / name) for name in names):
+    # os.path.exists is False for a name that is too long, unlike pathlib's
+    if names and not any(os.path.exists(root / name) for name in names):
         word = names[0].strip("\"'")
         trimmed = [word, *(word.rpartition(mark)[0].strip("\"' ") for mark in ", \t")]
         if any(each and os.path.isfile(root / each) for each in trimmed):

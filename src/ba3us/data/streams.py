@@ -1,4 +1,4 @@
-"""Endless streams of row indices: any domain size, any batch size, resumable from a position."""
+"""Endless streams of sample indices: any domain size, any batch size, resumable from a position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class BatchIndices:
-    """Rows of one step: into the source, into the target, and into the source again for the borrowed."""
+    """Samples of one step: indices into the source, the target, and the source again for the borrowed."""
 
     source: np.ndarray
     target: np.ndarray
@@ -17,16 +17,16 @@ class BatchIndices:
 
 
 def draw_numbers(phase: int, step: int, stream: int, count: int) -> np.ndarray:
-    """A number for each row of a batch that no other row drawn in the run has."""
+    """A number for each sample of a batch that no other sample drawn in the run has."""
     first = (((phase << 34) + step << 2) + stream) << 24
     return np.arange(first, first + count, dtype=np.int64)
 
 
 class Shuffled:
-    """One shuffled pass over 0 … n-1 after the other, for ever.
+    """Endless shuffled passes over 0 … n-1.
 
-    Pass e is a permutation drawn from (seed, stream, e) alone, so the state of the stream is one number,
-    its position. A batch larger than the domain cycles through it.
+    Pass e is a permutation drawn from (seed, stream, e) alone, so the state of the stream is its position. A
+    batch larger than the domain cycles through it.
     """
 
     def __init__(self, size: int, seed: int, stream: int) -> None:
@@ -37,26 +37,24 @@ class Shuffled:
 
     def take(self, count: int) -> np.ndarray:
         """The next `count` indices."""
-        taken = []
+        parts = []
         while count > 0:
             number, offset = divmod(self.position, self.size)
             if number != self._pass:
                 generator = np.random.default_rng([self.seed, self.stream, number])
                 self._pass, self._order = number, generator.permutation(self.size)
             part = self._order[offset : offset + count]
-            taken.append(part)
+            parts.append(part)
             self.position += len(part)
             count -= len(part)
-        if len(taken) == 1:
-            return taken[0]
-        return np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 class Balanced:
-    """Rows whose classes take turns: in every turn each class that has rows gives one, in shuffled order.
+    """Class-balanced sampling: every round draws one sample of each class, in shuffled order.
 
-    Each class goes through its own rows in shuffled passes, however few they are. In turn k it gives its
-    k-th row, so here too the state is one position.
+    Each class goes through its samples in shuffled passes of its own. In round k it gives its k-th sample, so
+    the state is one position, too.
     """
 
     def __init__(self, labels: np.ndarray, seed: int, stream: int) -> None:
@@ -64,11 +62,11 @@ class Balanced:
         self.rows = np.split(by_class, np.flatnonzero(np.diff(labels[by_class])) + 1)
         self.classes = Shuffled(len(self.rows), seed, stream)
         # streams below 16 are those of a run
-        self.members = [Shuffled(len(rows), seed, 16 + c) for c, rows in enumerate(self.rows)]
+        self.streams = [Shuffled(len(rows), seed, 16 + c) for c, rows in enumerate(self.rows)]
 
     @property
     def position(self) -> int:
-        """How many rows were taken."""
+        """Number of samples taken."""
         return self.classes.position
 
     @position.setter
@@ -76,19 +74,19 @@ class Balanced:
         self.classes.position = value
 
     def take(self, count: int) -> np.ndarray:
-        """The next `count` row indices."""
-        turns = (self.position + np.arange(count)) // len(self.rows)
-        drawn = zip(self.classes.take(count).tolist(), turns.tolist())
-        return np.array([self._member(c, turn) for c, turn in drawn], dtype=np.int64)
+        """The next `count` indices."""
+        rounds = (self.position + np.arange(count)) // len(self.rows)
+        drawn = zip(self.classes.take(count).tolist(), rounds.tolist())
+        return np.array([self._sample(c, number) for c, number in drawn], dtype=np.int64)
 
-    def _member(self, c: int, turn: int) -> int:
-        member = self.members[c]
-        member.position = turn
-        return self.rows[c][member.take(1)[0]]
+    def _sample(self, c: int, number: int) -> int:
+        stream = self.streams[c]
+        stream.position = number
+        return self.rows[c][stream.take(1)[0]]
 
 
 class Streams:
-    """The three streams of a run: source, target, borrowed. With `labels`, source rows are class-balanced."""
+    """The three streams of a run: source, target, borrowed. With `labels`, the source is class-balanced."""
 
     def __init__(self, source_size: int, target_size: int, seed: int, labels: np.ndarray | None = None) -> None:
         self.source: Shuffled | Balanced = (
@@ -98,7 +96,7 @@ class Streams:
         self.borrowed = Shuffled(source_size, seed, 2)
 
     def draw(self, source: int, target: int, borrowed: int) -> BatchIndices:
-        """The next rows of each stream."""
+        """The next indices of each stream."""
         return BatchIndices(self.source.take(source), self.target.take(target), self.borrowed.take(borrowed))
 
     def positions(self) -> list[int]:
@@ -106,5 +104,5 @@ class Streams:
         return [self.source.position, self.target.position, self.borrowed.position]
 
     def seek(self, positions: list[int]) -> None:
-        """Go on from what :meth:`positions` gave."""
+        """Continue from :meth:`positions`."""
         self.source.position, self.target.position, self.borrowed.position = positions

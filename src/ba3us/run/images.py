@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from ba3us.data import Source, Target, image_domains
 from ba3us.data.activations import FrozenSource, FrozenTarget
 from ba3us.data.domains import evenly_spaced_indices
-from ba3us.data.files import check_distinct
 from ba3us.data.image_cache import (
     DRAFT,
     CachedPixels,
@@ -29,7 +28,7 @@ from ba3us.data.image_cache import (
     quiet_pillow,
 )
 from ba3us.data.image_domains import ImageSource, ImageTarget, PixelArray, Pixels
-from ba3us.data.images import ImageList, Skipped, read_class_names, read_images
+from ba3us.data.images import ImageList, Skipped, check_distinct, read_class_names, read_images
 from ba3us.errors import UserError, require
 from ba3us.nn import Frozen
 from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone, cut, square_side
