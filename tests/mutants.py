@@ -19,7 +19,7 @@ EXPORT, EXPORT_IMAGES, TABLES = (
     "tests/export/test_export_features.py", "tests/export/test_export_images.py", "tests/data/test_tables.py",
 )  # fmt: skip
 ESTIMATOR = "tests/test_estimator.py -k 'not scikit_learns_suite'"
-PAGE, SVG, BENCH_PAGE = (f"tests/report/test_{name}.py" for name in ("run_page", "svg", "bench_report"))
+PAGE, CHARTS, BENCH_PAGE = (f"tests/report/test_{name}.py" for name in ("run_page", "charts", "bench_report"))
 LABELS, BROWSER = "tests/selection/test_target_labels.py", "tests/report/test_page_in_browser.py"
 STUDY, LOCAL, DATABASE = (f"tests/bench/test_bench_{name}.py" for name in ("study", "local", "database"))
 
@@ -182,16 +182,16 @@ MUTANTS = [
     _mutant("rules: last is the first", RULES, "training/evaluation.py", "_same, latest=True)", "_same)"),
     _mutant("report: names are not escaped", PAGE, "report/page.py", "autoescape=True", "autoescape=False"),
     _mutant(
-        "report: names in drawings are not escaped", SVG,
-        "report/charts.py", "escape(part) for part in content", "Markup(part) for part in content",
+        "report: names in charts are read as mathematics", CHARTS,
+        "report/charts.py", '"text.parse_math": False', '"text.parse_math": True',
     ),
     _mutant(
         "report: anything may be loaded", PAGE,
         "report/page.py", "\"default-src\": \"'none'\"", '"default-src": "*"',
     ),
     _mutant(
-        "report: weights of the last evaluation are called kept", PAGE,
-        "report/sections.py", "float(at[kept])", "float(at[-1])",
+        "report: the last evaluation is called the selected one", PAGE,
+        "report/sections.py", "float(at[selected])", "float(at[-1])",
     ),
     _mutant(
         "report: phases lie on each other", PAGE,
@@ -199,8 +199,8 @@ MUTANTS = [
     ),
     _mutant(
         "report: accuracy of the last evaluation", PAGE,
-        "report/run_page.py", "told.run.best.predictions == told.labels",
-        "told.run.evaluations[0].predictions == told.labels",
+        "report/run_page.py", "report.run.best.predictions == report.labels",
+        "report.run.evaluations[0].predictions == report.labels",
     ),
     _mutant("report: changed data is drawn", PAGE, "run/predict.py", "opened.rows == tuple(sizes)", "True"),
     _mutant(
@@ -214,7 +214,7 @@ MUTANTS = [
     ),
     _mutant(
         "report: runs of several settings are averaged", BENCH_PAGE,
-        "report/bench_page.py", "in part.index if differ else ()", "in ()",
+        "bench/html_page.py", "in part.index if different else ()", "in ()",
     ),
     _mutant(
         "report: gains over the mean of source-only", BENCH_PAGE,

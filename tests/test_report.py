@@ -14,16 +14,16 @@ def test_the_methods_page_is_current():
     assert PAGE.read_text(encoding="utf-8") == methods_page(), "run: ba3us methods --markdown > docs/methods.md"
 
 
-def test_every_system_is_on_the_page_with_what_is_known_of_it():
+def test_every_method_is_on_the_page_with_what_is_known_of_it():
     page = methods_page()
     entries = list(methods.entries())
-    assert f"\n{len(entries)} systems." in page
+    assert f"\n{len(entries)} methods." in page
     for entry in entries:
         assert f"`{entry.name}`" in page
         assert entry.info.note in page
         assert f" | {entry.info.losses} | {entry.defaults_note()} | " in page
         if entry.info.losses == "reconstruction":
-            assert entry.info.note, f"{entry.name} is a reconstruction and must say what is ours"
+            assert entry.info.note, f"{entry.name} is a reconstruction and must name what is our choice"
 
 
 def section(title):
@@ -38,4 +38,4 @@ def test_the_page_shows_where_defaults_depart_from_what_was_published():
     assert "| `gaussian_start` | `False` | `True` |" in section("PADA")
     assert "| `tau` | `1.0` | as default | by task |" in section("PADA")
     assert "office31: tuned per task with target labels." in section("PADA")
-    assert "No published settings are on record here" in section("DRCN")
+    assert "No published settings are on record" in section("DRCN")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import struct
 
 import numpy as np
@@ -127,15 +126,6 @@ def test_wrong_tables_are_one_sentence(tmp_path):
         figures.class_weights({"BAA": [0.5, 0.5]}, [True], ["a", "b"], tmp_path / "w")
     with pytest.raises(UserError, match="BAA has 2 values for 3 classes"):
         figures.class_weights({"BAA": [0.5, 0.5]}, [True, False, False], ["a", "b", "c"], tmp_path / "w")
-
-
-def test_matplotlib_is_an_extra(tmp_path, monkeypatch):
-    def missing(name):
-        raise ModuleNotFoundError(name=name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(UserError, match=r"pip install 'ba3us\[paper\]'"):
-        figures.accuracy_by_classes(by_classes(), tmp_path / "a")
 
 
 def test_the_style_of_others_is_left_alone(tmp_path):

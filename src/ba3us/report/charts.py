@@ -28,7 +28,7 @@ from ba3us.report.page import Chart, Key
 WIDTH, SMALL = 440, 320  # of charts, in points
 N_COLOURS = 8  # classes k0 … k7 of page.css, each with a dash of its own
 REST = "kx"  # the class of all other series
-_DOT = "M7 6a4 4 0 1 0 8 0a4 4 0 1 0-8 0z"  # in a legend
+_CIRCLE, _SQUARE = "M7 6a4 4 0 1 0 8 0a4 4 0 1 0-8 0z", "M8 3h6v6h-6z"  # in a legend
 _LETTER = 6.6  # points, about the width of one
 _MAX_DOTS = 60  # evaluations that are marked on their curve
 _MAX_WRITTEN = 12  # classes up to which the cells of a confusion matrix have their counts written in
@@ -328,9 +328,10 @@ def scatter(
             )
         _name_classes(plot, points, names)
         drawing = plot.svg(title)
-    domains = [Key(d, d, f"dot {d}", _DOT) for d in ("source", "target") if (points["domain"] == d).any()]
-    classes = [Key(f"c{n}", name, f"dot {colour_class(n)}", _DOT) for n, name in enumerate(names)]
-    others = [Key("c-1", "other classes", f"dot {REST}", _DOT)] if (points["colour"] < 0).any() else []
+    shapes = {"source": _SQUARE, "target": _CIRCLE}
+    domains = [Key(d, d, f"dot {d}", shapes[d]) for d in shapes if (points["domain"] == d).any()]
+    classes = [Key(f"c{n}", name, f"dot {colour_class(n)}", _CIRCLE) for n, name in enumerate(names)]
+    others = [Key("c-1", "other classes", f"dot {REST}", _CIRCLE)] if (points["colour"] < 0).any() else []
     return Chart(title, summary, drawing, [*domains, *classes, *others])
 
 
@@ -466,7 +467,7 @@ def strips(
             x, y_, tips = zip(*marks)
             shape = {"marker": _MARKERS[key % len(_MARKERS)], "size": 8.0} if legend else {"size": 4.2}
             plot.dots(x, y_, f"dot {colour_class(key)}", f"s{key}" if legend else "", tips, **shape)
-        keys = [Key(f"s{n}", name, f"dot {colour_class(n)}", _DOT) for n, name in enumerate(legend)]
+        keys = [Key(f"s{n}", name, f"dot {colour_class(n)}", _CIRCLE) for n, name in enumerate(legend)]
         return Chart(title, summary, plot.svg(title), keys)
 
 

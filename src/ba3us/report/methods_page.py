@@ -1,4 +1,4 @@
-"""The documentation page of all methods, made from the registry."""
+"""The documentation page of all methods, written from the registry."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _HEAD = """# Methods
 
 Made by `ba3us methods --markdown`; do not edit by hand.
 
-{count} systems. Two things are said of each:
+{count} methods. Each has two notes:
 
 - **losses**: *checked* against numbers recorded from the original program (or the one its note names), the
-  plain *textbook* form, a *variant* that departs knowingly, or a *reconstruction* without code to read, whose
-  note says what is ours;
+  plain *textbook* form, a *variant* that differs on purpose, or a *reconstruction* without code to compare,
+  whose note names what is our choice;
 - **settings** by default, that is without a protocol: *published*, or *ours* and how many options differ from
   the protocol that comes nearest. The tables below show what was published in place of each default.
 
@@ -25,7 +25,7 @@ _COLUMNS = ("name", "title", "setting", "losses", "settings", "needs")
 
 
 def methods_page() -> str:
-    """Markdown: one table of all systems, then a section for each."""
+    """Markdown: one table of all methods, then a section for each."""
     entries = [entry.described() for entry in methods.entries()]
     lines = [_HEAD.format(count=len(entries)), *_table(_COLUMNS)]
     for e in entries:
@@ -33,32 +33,26 @@ def methods_page() -> str:
         link = f"[`{e['name']}`](#{_anchor(e['name'])})"
         lines.append(_row(link, e["title"], e["setting"], e["losses"], e["settings"], needs))
     for e in entries:
-        lines += [
-            "",
-            f'<a id="{_anchor(e["name"])}"></a>',
-            "",
-            f"## {e['title']}",
-            "",
-            f"`{e['name']}` · {e['reference']}",
-        ]
+        lines += ["", f'<a id="{_anchor(e["name"])}"></a>', "", f"## {e['title']}"]
+        lines += ["", f"`{e['name']}` · {e['reference']}"]
         if e["note"]:
             lines += ["", e["note"]]
         if e["own_options"]:
             options = ", ".join(f"`{name}={value!r}`" for name, value in e["own_options"].items())
-            lines += ["", f"Options of its own: {options}."]
+            lines += ["", f"Its own options: {options}."]
         lines += _published(e)
     return "\n".join(lines) + "\n"
 
 
 def _published(entry: dict[str, Any]) -> list[str]:
-    """The published value of every option whose default is another one, and where they come from."""
+    """Options whose published value differs from the default, by protocol, and notes on the protocols."""
     published = entry["published"]
     if not published:
-        return ["", "No published settings are on record here: the defaults are ours."]
+        return ["", "No published settings are on record; the defaults are ba3us defaults."]
     lines = ["", *_table(("option", "default", *published))]
     for name, default in entry["defaults"].items():
         values = [found["departures"].get(name, "as default") for found in published.values()]
-        lines.append(_row(f"`{name}`", *map(_shown, (default, *values))))
+        lines.append(_row(f"`{name}`", *map(_value, (default, *values))))
     for protocol, found in published.items():
         notes = [found["note"]] if found["note"] else []
         notes += ["tuned per task with target labels"] if found["oracle"] else []
@@ -66,7 +60,7 @@ def _published(entry: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _shown(value: Any) -> str:
+def _value(value: Any) -> str:
     return value if value in ("as default", "by task") else f"`{value!r}`"
 
 
@@ -79,5 +73,5 @@ def _row(*cells: str) -> str:
 
 
 def _anchor(name: str) -> str:
-    """One of our own: what is made of a heading such as BA³US differs from site to site."""
-    return f"system-{name.replace('+', '-')}"
+    """An explicit anchor: sites make different ones from a heading such as BA³US."""
+    return f"method-{name.replace('+', '-')}"

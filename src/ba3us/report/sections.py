@@ -134,7 +134,8 @@ def _presence_words(table: pd.DataFrame) -> str:
         table[table["present"] == word]["class"].tolist() for word in ("present", "uncertain")
     )
     classes = counted(len(table), "class", "classes")
-    words = [_named(f"The target likely has {len(present)} of {classes}", present)]
+    first = f"The target likely has {len(present)} of {classes}" if present else f"None of {classes} is clear"
+    words = [_named(first, present)]
     words += [_named(f"{len(uncertain)} are uncertain", uncertain)] if uncertain else []
     return " ".join([*words, "This is estimated from predictions, without labels of the target."])
 
