@@ -50,7 +50,7 @@ def fill(path: Path, runs: int) -> None:
     named = ((seed, t, m) for seed in itertools.count() for t in range(TASKS) for m in METHODS)
     outcomes = [outcome(generator, labels) for _ in range(200)]
     with Database(path) as database:
-        database.know("made-up", [Dataset("t0", "", pair, labels, ("x",), "data")])
+        database.add_datasets("made-up", [Dataset("t0", "", pair, labels, ("x",), "data")])
         for i, (seed, t, m) in enumerate(itertools.islice(named, runs)):
             job = Job(
                 label=m,

@@ -1,4 +1,4 @@
-"""Can the automatic choice be trusted? Many real variants, half of them put aside, every run kept.
+"""Can the automatic choice be trusted? Many real variants, half of them put aside, every run stored.
 
     python benchmarks/trust.py FEATURES design  # train what runs/trust.sqlite has not got, and show figures
     python benchmarks/trust.py FEATURES both --page docs/results/trust.md docs/figures/trust.png
@@ -86,16 +86,16 @@ def judged(database: Database, row) -> dict:
     """Verdict and classes of an automatic run beside the truth."""
     if row.outcome != "ok" or row.method != "auto":
         return {}
-    kept = database.kept(row.key)
-    plain, adapted, _ = kept.predictions == kept.labels
-    figures = kept.said["verdict"]["figures"]
+    stored = database.run(row.key)
+    plain, adapted, _ = stored.predictions == stored.labels
+    figures = stored.summary["verdict"]["figures"]
     own, base = (
         Agreement(figures[f"kappa{of}"], figures[f"effective_classes{of}"]) for of in ("", "_source_only")
     )
     said = judge_auto("vote", own, base, figures["changed"])  # by the rule of today, which may be a later one
     served = adapted if said.model_used == ADAPTED else plain
-    classes = pd.DataFrame(kept.said["classes"])
-    truth = np.bincount(kept.labels, minlength=len(classes)) / len(kept.labels)
+    classes = pd.DataFrame(stored.summary["classes"])
+    truth = np.bincount(stored.labels, minlength=len(classes)) / len(stored.labels)
     there, call = truth > 0, classes["present"].to_numpy()
     judged_by = (own.kappa, figures["changed"]) if said.model_used == ADAPTED else (base.kappa, 0.0)
     # kept runs may be older than this bound

@@ -135,7 +135,7 @@ def test_a_database_on_a_full_and_on_a_read_only_disk(disk):
     path = disk.path / "runs.sqlite"
     Database(path).close()
     disk.fill()
-    with pytest.raises(UnwrittenError, match=r"runs\.sqlite can't be used \(.*\), what it held stays: mend"):
+    with pytest.raises(UnwrittenError, match=r"runs\.sqlite can't be used \(.*\), what it held stays: fix"):
         overfill(path)
     (disk.path / "filler").unlink()
     with Database(path) as database:

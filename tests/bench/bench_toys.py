@@ -37,12 +37,14 @@ def write_protocol(folder: Path, text: str = PROTOCOL, name: str = "toy") -> Pat
 
 def outcome(predictions: list[list[int]], scores: list[float]) -> Outcome:
     """A made-up outcome: one evaluation per row of predictions, all candidates."""
-    looks = [{"phase": "main", "step": i, "candidate": True, "entropy": s} for i, s in enumerate(scores)]
+    evaluations = [{"phase": "main", "step": i, "candidate": True, "entropy": s} for i, s in enumerate(scores)]
     history = pd.DataFrame([{"step": 1, "loss": 0.5}])
     selected = {"entropy": int(np.argmin(scores))}
     means = np.full((len(scores), 3), 0.25, dtype=np.float32)
-    said = {"verdict": None}
-    return Outcome(history, pd.DataFrame(looks), np.array(predictions), means, selected, 4, 1.0, 0.5, said)
+    summary = {"verdict": None}
+    return Outcome(
+        history, pd.DataFrame(evaluations), np.array(predictions), means, selected, 4, 1.0, 0.5, summary
+    )
 
 
 def marked(job) -> Outcome:

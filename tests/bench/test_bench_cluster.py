@@ -81,8 +81,8 @@ def test_a_node_dies_nothing_is_lost_and_figures_are_the_local_ones(tmp_path, no
     pd.testing.assert_frame_equal(spread[COLUMNS], local[COLUMNS])
     with Database(tmp_path / "ray.sqlite") as one, Database(tmp_path / "local.sqlite") as two:
         for key in spread["key"]:
-            assert (one.kept(key).probabilities == two.kept(key).probabilities).all()
-            pd.testing.assert_frame_equal(one.kept(key).history, two.kept(key).history)
+            assert (one.run(key).probabilities == two.run(key).probabilities).all()
+            pd.testing.assert_frame_equal(one.run(key).history, two.run(key).history)
     # whoever stops early leaves no task and no connection behind
     (marks / "doomed").write_text("none")
     ended = workers.run_on_ray(study.jobs, made.address)

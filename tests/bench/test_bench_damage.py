@@ -15,7 +15,7 @@ import pytest
 from bench_toys import FAST, outcome, write_protocol
 
 from ba3us import bench
-from ba3us.bench import database as packing
+from ba3us.bench import database as database_module
 from ba3us.bench.database import Database, Failure
 from ba3us.errors import UserError
 
@@ -26,7 +26,7 @@ def stored(tmp_path):
     study = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=2, options=FAST)
     path, labels = tmp_path / "runs.sqlite", study.datasets[0].labels
     with Database(path) as database:
-        database.know("toy", study.datasets)
+        database.add_datasets("toy", study.datasets)
         database.record(study.jobs[0], outcome([labels.tolist()], [0.5]), labels)
         database.record(study.jobs[1], Failure("no reason"), labels)
         assert len(database.table()) == 2
@@ -44,11 +44,11 @@ def change(path, *statements):
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE scores SET accuracy = accuracy - 0.25",
+        "UPDATE runs SET scores = replace(scores, '1.0', '0.75')",
         "UPDATE runs SET method = 'dann'",
         "UPDATE runs SET key = 'x' || substr(key, 2) WHERE outcome = 'ok'",
         "DELETE FROM runs WHERE outcome = 'failed'",
-        "DELETE FROM scores",
+        "UPDATE runs SET scores = '{}' WHERE outcome = 'ok'",
     ],
 )
 def test_changed_figures_are_noticed(stored, statement):
@@ -58,12 +58,19 @@ def test_changed_figures_are_noticed(stored, statement):
         database.table()
 
 
-@pytest.mark.parametrize("column", ["spec", "history", "predictions", "kind", "selected", "said"])
+COLUMNS = {"spec": "specs", "labels": "datasets"}  # others are details
+
+
+@pytest.mark.parametrize(
+    "column", ["spec", "history", "predictions", "probabilities", "selected", "summary", "labels"]
+)
 def test_changed_details_are_noticed(stored, column):
     path, key = stored
-    change(path, (f"UPDATE kept SET {column} = replace({column}, 'e', 'f') || ' '",))
+    change(
+        path, (f"UPDATE {COLUMNS.get(column, 'details')} SET {column} = replace({column}, 'e', 'f') || ' '",)
+    )
     with Database(path) as database, pytest.raises(UserError, match=r"not as it was written|can't be used"):
-        database.kept(key)
+        database.run(key)
     if column == "spec":
         with Database(path) as database, pytest.raises(UserError, match="is damaged"):
             database.specs()
@@ -76,11 +83,14 @@ def test_failed_runs_may_be_forgotten(stored):
         assert len(database.table()) == 1
 
 
-def test_runs_from_before_there_were_digests_are_believed(stored):
-    path, key = stored
-    change(path, ("DROP TABLE digests",))
-    with Database(path) as database:
-        assert len(database.table()) == 2 and database.kept(key).spec == database.specs()[key]
+def forge(path, table, column, content):
+    """Change a column of the first row, and make its checksum right."""
+    connection = sqlite3.connect(path)
+    connection.execute(f"UPDATE {table} SET {column} = ?", (content,))
+    *row, _ = connection.execute(f"SELECT * FROM {table}").fetchone()
+    connection.execute(f"UPDATE {table} SET checksum = ?", (database_module.checksum(*row),))
+    connection.commit()
+    connection.close()
 
 
 class Bomb:
@@ -93,14 +103,14 @@ class Bomb:
         return os.mkdir, (str(self.mark),)
 
 
-@pytest.mark.parametrize("column", ["spec", "history", "predictions", "said"])
+@pytest.mark.parametrize("column", ["history", "predictions", "summary"])
 def test_databases_run_no_code(stored, tmp_path, column):
     path, key = stored
     packed = pickle.dumps(Bomb(tmp_path / "gone off"))
     for content in (packed, zlib.compress(packed)):
-        change(path, (f"UPDATE kept SET {column} = ?", content), ("DELETE FROM digests",))
+        forge(path, "details", column, content)
         with Database(path) as database, contextlib.suppress(UserError):
-            database.kept(key)
+            database.run(key)
     assert not (tmp_path / "gone off").exists()
 
 
@@ -110,20 +120,20 @@ def test_points_that_are_not_as_they_were_written_are_noticed(tmp_path):
     points = pd.DataFrame({"x": [0.1, 1 / 3], "y": [2.0, 3.0], "domain": ["source", "target"], "row": [0, 4]})
     made = dataclasses.replace(outcome([labels.tolist()], [0.1]), points=points)
     with Database(path) as database:
-        database.know("toy", study.datasets)
+        database.add_datasets("toy", study.datasets)
         database.record(job, made, labels)
-        assert database.points(job.key).equals(points) and database.has(job.key, drawn=True)
+        assert database.points(job.key).equals(points) and database.has(job.key, with_points=True)
         with pytest.raises(UserError, match="has left nothing to draw"):
             database.points("x")
-    change(path, ("UPDATE points SET content = ?", zlib.compress(b"x,y\n1,2\n")))
+    change(path, ("UPDATE points SET points = ?", zlib.compress(b"x,y\n1,2\n")))
     with Database(path) as database, pytest.raises(UserError, match="not as it was written"):
         database.points(job.key)
 
 
 def test_a_blob_that_inflates_without_end_is_refused(stored, monkeypatch):
     path, key = stored
-    change(path, ("UPDATE kept SET predictions = ?", zlib.compress(bytes(10**7))), ("DELETE FROM digests",))
-    monkeypatch.setattr(packing, "total_memory", lambda: 4 * 10**6)
+    forge(path, "details", "predictions", zlib.compress(bytes(10**7)))
+    monkeypatch.setattr(database_module, "memory", lambda: 4 * 10**6)
     with Database(path) as database, pytest.raises(UserError, match="can't be read"):
-        database.kept(key)
-    assert np.array_equal(packing.inflated(zlib.compress(bytes(9))), bytes(9))
+        database.run(key)
+    assert np.array_equal(database_module.decompressed(zlib.compress(bytes(9))), bytes(9))

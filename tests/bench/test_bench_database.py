@@ -31,18 +31,20 @@ def test_a_run_comes_back_whole(study, tmp_path):
     wrong = (data.labels + 1) % 3
     made = outcome([wrong.tolist(), right.tolist(), wrong.tolist()], [0.1, 0.2, 0.3])
     with Database(tmp_path / "new" / "b.sqlite") as database:
-        database.know("toy", study.datasets)
+        database.add_datasets("toy", study.datasets)
         database.record(job, made, data.labels)
         row = database.table().iloc[0]
-        kept = database.kept(job.key)
+        stored = database.run(job.key)
         with pytest.raises(UserError, match="No finished run"):
-            database.kept("x")
+            database.run("x")
     assert [row[f"accuracy:{rule}"] for rule in ("last", "entropy", "oracle")] == [0, 0, 1]
-    assert (row["outcome"], row["task"], row["updates"]) == ("ok", "P->Q", 4)
-    assert np.array_equal(kept.predictions, made.predictions) and kept.predictions.dtype == np.uint8
-    assert kept.history.equals(made.history) and kept.evaluations.equals(made.evaluations)
-    assert kept.spec == job.spec and set(kept.spec["versions"]) == {"ba3us", "torch", "numpy"}
-    again = scored(kept.predictions, kept.evaluations["candidate"].to_numpy(), kept.selected, kept.labels)
+    assert (row["outcome"], row["task"], row["steps"]) == ("ok", "P->Q", 4)
+    assert np.array_equal(stored.predictions, made.predictions)
+    assert stored.history.equals(made.history) and stored.evaluations.equals(made.evaluations)
+    assert stored.spec == job.spec and set(stored.spec["versions"]) == {"ba3us", "torch", "numpy"}
+    again = scored(
+        stored.predictions, stored.evaluations["candidate"].to_numpy(), stored.selected, stored.labels
+    )
     assert {rule: score.accuracy for rule, score in again.items()} == {"last": 0, "entropy": 0, "oracle": 1}
 
 
@@ -50,14 +52,16 @@ def test_a_table_of_some_runs_has_just_these(study, tmp_path):
     labels = {data.digest: data.labels for data in study.datasets}
     fine, other, failed = study.jobs[:3]
     with Database(tmp_path / "b.sqlite") as database:
-        database.know("toy", study.datasets)
+        database.add_datasets("toy", study.datasets)
         for job, shift in ((fine, 0), (other, 1)):
             right = labels[job.data]
             database.record(job, outcome([((right + shift) % 3).tolist()], [0.1]), right)
         database.record(failed, Failure("nan"), labels[failed.data])
         whole, some = database.table(), database.table([failed.key, fine.key, "unknown"])
         with database._writing() as connection:  # one that is not asked for
-            connection.execute("UPDATE scores SET accuracy = 0.5 WHERE key = ?", (other.key,))
+            connection.execute(
+                "UPDATE runs SET scores = replace(scores, '0.0', '0.5') WHERE key = ?", (other.key,)
+            )
         assert database.table([fine.key]).equals(some[some["key"] == fine.key].reset_index(drop=True))
         with pytest.raises(UserError, match=f"the run {other.key} is not as it was written"):
             database.table()
@@ -71,24 +75,26 @@ def test_a_table_of_some_runs_has_just_these(study, tmp_path):
 def test_a_table_is_of_one_moment_while_another_process_writes(study, tmp_path, monkeypatch):
     labels, path = {data.digest: data.labels for data in study.datasets}, tmp_path / "b.sqlite"
     waiting = iter(study.jobs)
-    read = Database._ordered
+    read = Database._rows
 
     def add() -> None:
         job = next(waiting)
         with Database(path) as other:
-            other.know("toy", study.datasets)
+            other.add_datasets("toy", study.datasets)
             other.record(job, outcome([labels[job.data].tolist()], [0.1]), labels[job.data])
 
-    def slowly(self, columns, table, wanted):
-        found = read(self, columns, table, wanted)
-        add()
-        return found
+    def slowly(self, query, *values):
+        rows = read(self, query, *values)
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "_rows", read)
+            add()
+        return rows
 
     add()
     with Database(path) as database:
-        monkeypatch.setattr(Database, "_ordered", slowly)
-        assert len(database.table()) == 1
-        monkeypatch.setattr(Database, "_ordered", read)
+        monkeypatch.setattr(Database, "_rows", slowly)
+        assert len(database.table()) == 2  # one was added before the runs were read
+        monkeypatch.setattr(Database, "_rows", read)
         assert len(database.table()) == 4 and database.table()["accuracy:entropy"].eq(1).all()
 
 
@@ -130,7 +136,7 @@ def test_whatever_the_result_depends_on_is_in_the_key(tmp_path, monkeypatch):
 def test_a_failure_is_a_row_that_success_replaces_and_not_the_other_way_round(study, tmp_path):
     job, data = study.jobs[0], study.datasets[0]
     with Database(tmp_path / "b.sqlite") as database:
-        database.know("toy", study.datasets)
+        database.add_datasets("toy", study.datasets)
         database.record(job, Failure("the loss is nan"), data.labels)
         assert database.outcomes() == {job.key: "failed"}
         assert database.table()["reason"].tolist() == ["the loss is nan"]
@@ -151,7 +157,7 @@ from ba3us.bench.database import Database
 study = bench.prepare(Path(sys.argv[1]), methods="source-only", seeds=1, options=FAST)
 job, data = study.jobs[0], study.datasets[0]
 with Database(sys.argv[2]) as database:
-    database.know("toy", study.datasets)
+    database.add_datasets("toy", study.datasets)
     for i in range(60):
         named = dataclasses.replace(job, key=f"{sys.argv[3]}{i}")
         database.record(named, outcome([data.labels.tolist()], [0.1]), data.labels)
@@ -173,7 +179,7 @@ def test_two_processes_lose_nothing(tmp_path):
 
 def filled(study, path: Path) -> Path:
     with Database(path) as database:
-        database.know("toy", study.datasets)
+        database.add_datasets("toy", study.datasets)
         for i in range(50):
             job = dataclasses.replace(study.jobs[0], key=f"k{i}")
             database.record(job, outcome([study.datasets[0].labels.tolist()], [0.1]), study.datasets[0].labels)

@@ -82,12 +82,12 @@ def test_images_are_trained_on_at_every_depth(photos, weights, train):
     outcomes = [execute(job) for job in study.jobs]
     assert f"Images: test_resnet, trained: {train}, " in study.notes[0]
     with Database(photos / "b.sqlite") as database:
-        database.know("toy", study.datasets)
+        database.add_datasets("toy", study.datasets)
         database.record(study.jobs[0], outcomes[0], study.datasets[0].labels)
-        kept = database.kept(study.jobs[0].key)
-    assert kept.spec["images"]["train"] == train and kept.predictions.shape[1] == 6
-    assert kept.probabilities.shape == (len(kept.evaluations), 3)
-    assert np.allclose(kept.probabilities.sum(axis=1), 1, atol=1e-5)
+        stored = database.run(study.jobs[0].key)
+    assert stored.spec["images"]["train"] == train and stored.predictions.shape[1] == 6
+    assert stored.probabilities.shape == (len(stored.evaluations), 3)
+    assert np.allclose(stored.probabilities.sum(axis=1), 1, atol=1e-5)
 
 
 def test_the_key_changes_with_all_that_matters_and_with_nothing_else(photos, weights):

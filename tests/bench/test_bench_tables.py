@@ -22,7 +22,7 @@ def rows_of(
     return [
         {"label": method, "method": method, "task": task, "variant": "", "seed": seed, "settings": "ours"}
         | {"outcome": "failed" if value is None else "ok", "reason": "nan" if value is None else ""}
-        | {"updates": 10, "seconds": 2.0, "cpu_seconds": 0.04}
+        | {"steps": 10, "seconds": 2.0, "cpu_seconds": 0.04}
         | {f"accuracy:{rule}": value for rule in rules}
         | {f"absent:{rule}": 0.1 for rule in rules}
         | {f"lost:{rule}": 0.0 for rule in rules}
@@ -82,7 +82,7 @@ def test_costs_and_mistakes_stand_beside_source_only():
     overview = tables(ranked(rows, "entropy"), "T", ["entropy"])[0]
     assert [row[0].text for row in overview.rows] == ["twins", "source-only"]
     found = texts(overview, "twins")
-    assert [found[c] for c in ("ms/update", "× source-only", "below", "absent", "lost")] == [
+    assert [found[c] for c in ("ms/step", "× source-only", "below", "absent", "lost")] == [
         "10.0", "2.5", "1 of 4", "25.0", "4",
     ]  # fmt: skip
     assert texts(overview, "source-only")["below"] == "0 of 4"

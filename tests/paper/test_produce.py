@@ -85,7 +85,7 @@ def test_vgg_and_closed_set_and_sweep(order):
     with Database(order.database) as database:
         runs = database.table()
         swept = runs[runs["label"].str.contains("beta")]["key"]
-        betas = {database.kept(key).spec["options"]["beta"] for key in swept}
+        betas = {database.run(key).spec["options"]["beta"] for key in swept}
     assert betas == {0.0, 0.1, 0.5, 1.0, 5.0, 10.0}
 
 
@@ -114,7 +114,7 @@ def test_a_picture_of_samples_is_not_trained_for_twice(order, monkeypatch):
     produce("figure4", few)
     with Database(order.database) as database:
         before = database.table()
-        assert database.outcomes() and not database.outcomes(drawn=True)
+        assert database.outcomes() and not database.outcomes(with_points=True)
     produce("figure5", few)  # the run of figure 4 has no points
     with Database(order.database) as database:
         assert database.table().equals(before)  # what was there stays as it was

@@ -181,7 +181,7 @@ def readable_database(folder: Path) -> None:
         with Database(path) as database:
             for key, outcome in database.outcomes().items():
                 if outcome == "ok":
-                    database.kept(key)
+                    database.run(key)
         with closing(sqlite3.connect(path)) as connection:  # else it stays open until garbage is collected
             if connection.execute("PRAGMA integrity_check").fetchone() != ("ok",):
                 raise WrongError("the database is damaged")
@@ -196,7 +196,7 @@ def same_table(folder: Path, reference: Path) -> None:
     for place in (folder, reference):
         with Database(place / "out.sqlite") as database:
             table = database.table().drop(columns=["seconds", "cpu_seconds", "finished"])
-            kept = {key: database.kept(key) for key in table["key"]}
+            kept = {key: database.run(key) for key in table["key"]}
             tables.append((table.sort_values("key").reset_index(drop=True), kept))
     (one, ours), (other, theirs) = tables
     if not one.equals(other):

@@ -187,10 +187,10 @@ def stored(folder: Path) -> Any:
     """All that a database of runs holds."""
     with Database(folder / "runs.sqlite") as database:
         table = database.table()
-        kept = [database.kept(key) for key in database.outcomes()]
+        runs = [database.run(key) for key in database.outcomes()]
         spec = database.specs()
-    figures = [k.predictions.tobytes() + k.probabilities.tobytes() + k.labels.tobytes() for k in kept]
-    return table.drop(columns=["finished"]).to_csv(), figures, [k.history.to_csv() for k in kept], spec
+    figures = [k.predictions.tobytes() + k.probabilities.tobytes() + k.labels.tobytes() for k in runs]
+    return table.drop(columns=["finished"]).to_csv(), figures, [k.history.to_csv() for k in runs], spec
 
 
 def opened(path: str) -> Callable[[Path], Any]:

@@ -11,8 +11,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from itertools import chain, groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,114 +20,40 @@ import pandas as pd
 from ba3us.assess.scoring import LAST, ORACLE, scored
 from ba3us.bench.domains import Dataset
 from ba3us.bench.jobs import Job, Outcome
-from ba3us.data.machine import total_memory
+from ba3us.data.machine import memory
 from ba3us.data.writing import UnwrittenError
 from ba3us.errors import UserError, require
 from ba3us.training.evaluation import rules_for_records
 
-# --- packing ----------------------------------------------------------------------------------------------
-# Runs as rows of the database, and back.
-
-
-FIGURES = ("accuracy", "absent", "lost")  # of a run, by rule
-
-
-def by_rule(runs: list[Any], scores: list[Any]) -> pd.DataFrame:
-    """Figures of every run by rule, a column each; NaN where there are none."""
-    width, rows = 2 + len(FIGURES), {key: row for row, (key, *_) in enumerate(runs)}
-    rules = {rule: number for number, rule in enumerate((LAST, *rules_for_records(), ORACLE))}
-    cells = list(chain.from_iterable(scores))  # key, rule and figures, one after the other: fast for many
-    row, rule = (
-        np.array([place.get(cell, -1) for cell in cells[column::width]], dtype=int)
-        for column, place in enumerate((rows, rules))
-    )
-    known, table = (row >= 0) & (rule >= 0), np.full((len(rules), len(FIGURES), len(runs)), np.nan)
-    for number in range(len(FIGURES)):
-        table[rule[known], number, row[known]] = np.array(cells[2 + number :: width], dtype=float)[known]
-    names = [f"{figure}:{rule}" for rule in rules for figure in FIGURES]
-    return pd.DataFrame(table.reshape(len(names), -1).T, columns=names)
-
-
-def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
-    """The last columns of the table of what is kept."""
-    tables = [packed_table(table) for table in (outcome.history, outcome.evaluations)]
-    means = zlib.compress(outcome.probabilities.astype(np.float32).tobytes())
-    said = json.dumps(outcome.said, default=str)
-    return *tables, *packed(outcome.predictions), json.dumps(outcome.selected), means, said
-
-
-def packed_table(table: pd.DataFrame) -> bytes:
-    """A table to be kept."""
-    return zlib.compress(table.to_csv(index=False).encode())
-
-
-def unpacked(table: bytes) -> pd.DataFrame:
-    """A table that was kept, to the last digit."""
-    return pd.read_csv(io.BytesIO(inflated(table)), float_precision="round_trip")
-
-
-def inflated(packed: bytes) -> bytes:
-    """What was compressed, if it is whole and fits into memory."""
-    machine = zlib.decompressobj()
-    content = machine.decompress(packed, (total_memory() or 1 << 32) // 4)
-    if not machine.eof:
-        raise ValueError("it is cut short, or too large")
-    return content
-
-
-def digest(*rows: tuple[Any, ...]) -> str:
-    """Changes with every bit of what SQLite gives back."""
-    return hashlib.blake2b(repr(rows).encode(errors="surrogateescape"), digest_size=8).hexdigest()
-
-
-def packed(classes: np.ndarray) -> tuple[bytes, str]:
-    """Class numbers in as few bytes as they need, and their type."""
-    kind = "uint8" if classes.max() < 256 else "uint16"
-    return zlib.compress(classes.astype(kind).tobytes()), kind
-
-
-# --- database ---------------------------------------------------------------------------------------------
-# Results of many runs in one SQLite file: several processes may write, and a kill loses no finished run.
-
-
-FORMAT, OURS = 3, 0xBA3  # of the tables below; which programs' databases are ours
+FORMAT, APPLICATION = 4, 0xBA3  # of the tables below; marks a file as a database of runs
+SCORES = ("accuracy", "absent", "lost")  # of a run, by selection rule
+# The last column is a checksum of the row, because SQLite does not notice a changed bit in a value. Columns
+# have no types, so that values come back as they were given.
 _SCHEMA = """
 CREATE TABLE runs (
-    key TEXT PRIMARY KEY, label TEXT, protocol TEXT, task TEXT, variant TEXT, method TEXT, seed INTEGER,
-    settings TEXT, outcome TEXT, reason TEXT, updates INTEGER, seconds REAL, cpu_seconds REAL, finished REAL,
-    data TEXT
+    key PRIMARY KEY, label, protocol, task, variant, method, seed, settings, outcome, reason, steps, seconds,
+    cpu_seconds, finished, data, scores, checksum
 ) WITHOUT ROWID;
-CREATE TABLE scores (
-    key TEXT, rule TEXT, accuracy REAL, absent REAL, lost INTEGER, PRIMARY KEY (key, rule)
-) WITHOUT ROWID;
-CREATE TABLE kept (
-    key TEXT PRIMARY KEY, spec TEXT, history BLOB, evaluations BLOB, predictions BLOB, kind TEXT, selected TEXT,
-    probabilities BLOB, said TEXT
+CREATE TABLE specs (key PRIMARY KEY, spec, checksum) WITHOUT ROWID;
+CREATE TABLE details (
+    key PRIMARY KEY, history, evaluations, predictions, probabilities, selected, summary, checksum
 );
-CREATE TABLE datasets (
-    data TEXT PRIMARY KEY, protocol TEXT, task TEXT, variant TEXT, classes TEXT, labels BLOB, labels_kind TEXT
-);
+CREATE TABLE points (key PRIMARY KEY, points, checksum);
+CREATE TABLE datasets (key PRIMARY KEY, protocol, task, variant, classes, labels, checksum);
 """
-# Of the rows above as they were written, because SQLite itself does not notice a changed bit. Runs of files
-# that were begun before there were digests have none, and are believed.
-_DIGESTS = """
-CREATE TABLE IF NOT EXISTS digests (key TEXT PRIMARY KEY, figures TEXT, spec TEXT, kept TEXT) WITHOUT ROWID
-"""
-_DRAWN = "WHERE (outcome = 'failed' OR key IN (SELECT key FROM points))"
-# both domains in the plane, of the few runs that were drawn, and a digest of that
-_POINTS = "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, content BLOB, digest TEXT)"
+_WITH_POINTS = "WHERE (outcome = 'failed' OR key IN (SELECT key FROM points))"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that came to nothing, and why."""
+    """A run that failed, and why."""
 
     reason: str
 
 
 @dataclass(frozen=True, eq=False)
-class KeptRun:
-    """All that is known of a finished run."""
+class StoredRun:
+    """A finished run, as :class:`Outcome` describes it, with its spec and the labels of its target."""
 
     spec: dict[str, Any]
     history: pd.DataFrame
@@ -137,28 +61,27 @@ class KeptRun:
     predictions: np.ndarray
     probabilities: np.ndarray
     selected: dict[str, int]
-    said: dict[str, Any]
+    summary: dict[str, Any]
     labels: np.ndarray
 
 
 class Database:
-    """The runs of one file, which is made if it is not there."""
+    """The runs of one file, which is created if it does not exist."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         require(not self.path.is_dir(), f"The output {path} is a folder: give the name of a file.")
-        with self._named():
+        with self._errors_named():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._check_whole()
             self._connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
             try:
-                self._check_ours()
+                self._prepare()
             except BaseException:
                 self.close()
                 raise
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._connection.close()
 
     def __enter__(self) -> Database:
@@ -167,214 +90,190 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def outcomes(self, drawn: bool = False) -> dict[str, str]:
-        """``ok`` or ``failed`` by key; `drawn`: of finished runs only those with points."""
-        return dict(self._rows(f"SELECT key, outcome FROM runs {_DRAWN if drawn else ''}"))
+    def outcomes(self, with_points: bool = False) -> dict[str, str]:
+        """``ok`` or ``failed`` by key; `with_points`: of finished runs only those that have points."""
+        return dict(self._rows(f"SELECT key, outcome FROM runs {_WITH_POINTS if with_points else ''}"))
 
-    def has(self, key: str, drawn: bool = False) -> bool:
-        """Whether there is a row of that key; `drawn`: if it is of a finished run, with points."""
-        return bool(self._rows(f"SELECT 1 FROM runs {_DRAWN if drawn else 'WHERE 1'} AND key = ?", key))
-
-    def points(self, key: str) -> pd.DataFrame:
-        """What a run left to be drawn."""
-        found = self._rows("SELECT content, digest FROM points WHERE key = ?", key)
-        require(bool(found), f"The run {key} in {self.path} has left nothing to draw: run the command again.")
-        self._require(found[0][1] == digest((key, found[0][0])), key)
-        with self._readable(key):
-            return unpacked(found[0][0])
+    def has(self, key: str, with_points: bool = False) -> bool:
+        """Whether a run is stored; `with_points`: a finished one must have points."""
+        where = _WITH_POINTS if with_points else "WHERE 1"
+        return bool(self._rows(f"SELECT 1 FROM runs {where} AND key = ?", key))
 
     def forget_failed(self, keys: Iterable[str]) -> None:
-        """Take away the failed ones of these runs, so that they are run again."""
+        """Delete the failed ones of these runs, so that they are run again."""
         with self._writing() as connection:
             for key in keys:
                 connection.execute("DELETE FROM runs WHERE key = ? AND outcome = 'failed'", (key,))
                 connection.execute(
-                    "DELETE FROM digests WHERE key = ? AND key NOT IN (SELECT key FROM runs)", (key,)
+                    "DELETE FROM specs WHERE key = ? AND key NOT IN (SELECT key FROM runs)", (key,)
                 )
 
-    def know(self, protocol: str, datasets: Iterable[Dataset]) -> None:
-        """Keep the target's labels of these datasets, once each, for scoring."""
-        rows = [
-            (d.digest, protocol, d.task, d.variant, json.dumps(d.classes), *packed(d.labels)) for d in datasets
-        ]
-        with self._writing() as connection:
-            connection.executemany("INSERT OR IGNORE INTO datasets VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    def add_datasets(self, protocol: str, datasets: Iterable[Dataset]) -> None:
+        """Store the target's labels of these datasets, once each, for scoring."""
+        with self._writing():
+            for data in datasets:
+                labels = _compressed(data.labels.astype(np.uint16))
+                named = (data.digest, protocol, data.task, data.variant, json.dumps(data.classes))
+                self._insert("datasets", *named, labels, replace=False)
 
     def record(self, job: Job, outcome: Outcome | Failure, labels: np.ndarray) -> None:
-        """Add a run with its scores; a failed one may be replaced, a finished one stays but may get points."""
+        """Add a run with its scores.
+
+        A failed run may be replaced. A finished one stays, but points may be added to it.
+        """
         named = (job.key, job.label, job.protocol, job.task, job.variant, job.method, job.seed, job.settings)
-        rows: dict[str, list[tuple[Any, ...]]]
-        if isinstance(outcome, Failure):
-            rows = {"kept": [(job.key, json.dumps(job.spec), *[None] * 7)]}
-            said: tuple[Any, ...] = ("failed", outcome.reason, 0, 0.0, 0.0)
-        else:
-            rows = {"kept": [(job.key, json.dumps(job.spec), *packed_outcome(outcome))]}
+        scores, result = {}, ("failed", getattr(outcome, "reason", ""), 0, 0.0, 0.0)
+        if isinstance(outcome, Outcome):
             candidates = outcome.evaluations["candidate"].to_numpy(bool)
-            found = scored(outcome.predictions, candidates, outcome.selected, labels)
-            rows["scores"] = [(job.key, rule, *astuple(score)) for rule, score in found.items()]
-            said = ("ok", "", outcome.updates, outcome.seconds, outcome.cpu_seconds)
-        rows["runs"] = [(*named, *said, time.time(), job.data)]
+            by_rule = scored(outcome.predictions, candidates, outcome.selected, labels)
+            scores = {rule: astuple(score) for rule, score in by_rule.items()}
+            result = ("ok", "", outcome.steps, outcome.seconds, outcome.cpu_seconds)
         with self._writing() as connection:
             before = connection.execute("SELECT outcome FROM runs WHERE key = ?", (job.key,)).fetchone()
             if before != ("ok",):
-                for table, content in rows.items():
-                    places = ", ".join("?" * len(content[0]))
-                    connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", content)
-                # of what is there now: SQLite may have made an integer a float
-                run, scores = (
-                    connection.execute(f"SELECT * FROM {table} WHERE key = ?", (job.key,)).fetchall()
-                    for table in ("runs", "scores")
-                )
-                kept = connection.execute("SELECT * FROM kept WHERE key = ?", (job.key,)).fetchone()
-                digests = (digest(*run, *scores), digest(kept[:2]), digest(kept))
-                connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?)", (job.key, *digests))
+                self._insert("runs", *named, *result, time.time(), job.data, json.dumps(scores))
+                self._insert("specs", job.key, json.dumps(job.spec))
+                if isinstance(outcome, Outcome):
+                    self._insert(
+                        "details",
+                        job.key,
+                        _compressed(outcome.history),
+                        _compressed(outcome.evaluations),
+                        _compressed(outcome.predictions.astype(np.uint16)),
+                        _compressed(outcome.probabilities.astype(np.float32)),
+                        json.dumps(outcome.selected),
+                        json.dumps(outcome.summary, default=str),
+                    )
             if isinstance(outcome, Outcome) and outcome.points is not None:
-                points = (job.key, packed_table(outcome.points))
-                connection.execute("INSERT OR IGNORE INTO points VALUES (?, ?, ?)", (*points, digest(points)))
+                self._insert("points", job.key, _compressed(outcome.points), replace=False)
 
     def table(self, keys: Iterable[str] | None = None) -> pd.DataFrame:
         """A row per run, and for every rule columns ``accuracy:RULE``, ``absent:RULE`` and ``lost:RULE``.
 
-        With `keys`, only of these runs, as far as they are there.
+        With `keys`, only these runs, as far as they are stored.
         """
-        wanted = None if keys is None else json.dumps(list(keys))
-        columns = [column for _, column, *_ in self._rows("PRAGMA table_info(runs)")]
-        with self._transaction("DEFERRED"):  # another process may add runs meanwhile
-            runs, scores = (self._ordered("*", name, wanted) for name in ("runs", "scores"))
-            known = dict(self._ordered("key, figures", "digests", wanted))
-        self._check_figures(runs, scores, known)
-        return pd.concat([pd.DataFrame(runs, columns=columns), by_rule(runs, scores)], axis=1)
+        columns = [column for _, column, *_ in self._rows("PRAGMA table_info(runs)")][:-2]
+        keys = None if keys is None else list(keys)
+        runs = self._verified("runs", keys)
+        for (key,) in self._rows("SELECT key FROM specs WHERE key NOT IN (SELECT key FROM runs)"):
+            self._require(keys is not None and key not in keys, key)  # its run has been deleted
+        table = pd.DataFrame([run[:-1] for run in runs], columns=columns)
+        return pd.concat([table, _score_columns([run[-1] for run in runs])], axis=1)
 
     def specs(self) -> dict[str, dict[str, Any]]:
         """By key: everything that the result of a run depends on."""
-        known: dict[str, str] = dict(self._rows("SELECT key, spec FROM digests"))
-        found: dict[str, dict[str, Any]] = {}
-        for key, spec in self._rows("SELECT key, spec FROM kept"):
-            self._require(key not in known or known[key] == digest((key, spec)), key)
-            with self._readable(key):
-                found[key] = json.loads(spec)
-        return found
+        return {key: json.loads(spec) for key, spec in self._verified("specs")}
 
-    def kept(self, key: str) -> KeptRun:
-        """All of one finished run, with the labels of its target."""
-        columns = (
-            "spec, history, evaluations, predictions, kind, selected, probabilities, said, labels, labels_kind"
+    def run(self, key: str) -> StoredRun:
+        """A finished run, with the labels of its target."""
+        data = self._rows("SELECT data FROM runs WHERE key = ? AND outcome = 'ok'", key)
+        require(bool(data), f"No finished run in {self.path} has the key {key!r}.")
+        spec, details, dataset = (
+            self._one(table, of) for table, of in (("specs", key), ("details", key), ("datasets", data[0][0]))
         )
-        found = self._rows(
-            f"SELECT {columns} FROM kept JOIN runs USING (key) JOIN datasets USING (data) "
-            "WHERE key = ? AND outcome = 'ok'",
-            key,
-        )
-        require(bool(found), f"No finished run in {self.path} has the key {key!r}.")
-        known = self._rows("SELECT kept FROM digests WHERE key = ?", key)
-        self._require(
-            not known or known[0][0] == digest(*self._rows("SELECT * FROM kept WHERE key = ?", key)), key
-        )
-        spec, history, looks, blob, kind, selected, means, said, labels, labels_kind = found[0]
-        with self._readable(key):
-            evaluations = unpacked(looks)
-            return KeptRun(
-                json.loads(spec),
-                unpacked(history),
-                evaluations,
-                np.frombuffer(inflated(blob), kind).reshape(len(evaluations), -1),
-                np.frombuffer(inflated(means), np.float32).reshape(len(evaluations), -1),
+        with self._decoding(key):
+            history, evaluations, predictions, probabilities, selected, summary = details
+            count = len(_table(evaluations))
+            return StoredRun(
+                json.loads(spec[0]),
+                _table(history),
+                _table(evaluations),
+                np.frombuffer(decompressed(predictions), np.uint16).reshape(count, -1),
+                np.frombuffer(decompressed(probabilities), np.float32).reshape(count, -1),
                 json.loads(selected),
-                json.loads(said),
-                np.frombuffer(inflated(labels), labels_kind),
+                json.loads(summary),
+                np.frombuffer(decompressed(dataset[-1]), np.uint16),
             )
 
+    def points(self, key: str) -> pd.DataFrame:
+        """The samples of both domains in the plane."""
+        require(
+            bool(self._rows("SELECT 1 FROM points WHERE key = ?", key)),
+            f"The run {key} in {self.path} has left nothing to draw: run the command again.",
+        )
+        (points,) = self._one("points", key)
+        with self._decoding(key):
+            return _table(points)
+
+    def _one(self, table: str, key: str) -> tuple[Any, ...]:
+        """The columns of one row, without key and checksum."""
+        rows = self._verified(table, [key])
+        self._require(bool(rows), key)
+        return rows[0][1:]
+
+    def _verified(self, table: str, keys: list[str] | None = None) -> list[tuple[Any, ...]]:
+        """Rows of a table by key, without their checksums, which are compared."""
+        where, values = (
+            ("", ()) if keys is None else ("WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
+        )
+        rows = []
+        for *row, expected in self._rows(f"SELECT * FROM {table} {where} ORDER BY key", *values):
+            if checksum(*row) != expected:
+                self._require(False, row[0])
+            rows.append(tuple(row))
+        return rows
+
+    def _insert(self, table: str, *row: Any, replace: bool = True) -> None:
+        marks, otherwise = ", ".join("?" * (len(row) + 1)), "REPLACE" if replace else "IGNORE"
+        values = (*row, checksum(*row))
+        self._connection.execute(f"INSERT OR {otherwise} INTO {table} VALUES ({marks})", values)
+
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._named():
+        with self._errors_named():
             return self._connection.execute(query, values).fetchall()
 
-    def _ordered(self, columns: str, table: str, wanted: str | None) -> list[tuple[Any, ...]]:
-        """Rows of a table in the order in which they lie there; `wanted` is a JSON list of keys, or all."""
-        where, values = (
-            ("", ()) if wanted is None else ("WHERE key IN (SELECT value FROM json_each(?))", (wanted,))
-        )
-        return self._rows(f"SELECT {columns} FROM {table} {where} ORDER BY 1, 2", *values)
-
-    def _check_figures(self, runs: list[Any], scores: list[Any], known: dict[str, str]) -> None:
-        """Every run is as it was written, and none is missing."""
-        of = {key: tuple(rows) for key, rows in groupby(scores, itemgetter(0))} if known else {}
-        for row in runs if known else ():
-            key = row[0]
-            if known.pop(key, "") not in ("", digest(row, *of.get(key, ()))):
-                self._require(False, key)
-        self._require(not known, next(iter(known), ""))
-
-    def _require(self, right: bool, key: str) -> None:
+    def _require(self, intact: bool, key: str) -> None:
         require(
-            right,
+            intact,
             f"{self.path} is damaged (the run {key} is not as it was written): restore a copy, or choose "
-            "another `out`.",
+            "another --out.",
         )
 
     @contextmanager
-    def _readable(self, key: str) -> Iterator[None]:
+    def _decoding(self, key: str) -> Iterator[None]:
         try:
             yield
         except (zlib.error, ValueError, TypeError) as error:
             raise UserError(
                 f"{self.path} is damaged (the run {key} can't be read): restore a copy, or choose another "
-                "`out`."
+                "--out."
             ) from error
 
-    def _check_whole(self) -> None:
-        """A file that was cut off may open well and fail much later; its header says how long it should be."""
-        if not self.path.exists() or self.path.stat().st_size == 0:
-            return
-        with self.path.open("rb") as file:
-            head = file.read(100)
-        require(
-            head[:16] == b"SQLite format 3\0", f"{self.path} is not a database of runs: choose another `out`."
-        )
-        page = int.from_bytes(head[16:18], "big")
-        size = (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
-        logged = Path(f"{self.path}-wal").exists()  # the newest pages may still be there
-        whole = len(head) == 100 and (logged or size <= self.path.stat().st_size)
-        require(whole, f"{self.path} is damaged (cut short): restore a copy, or choose another `out`.")
-
-    def _check_ours(self) -> None:
+    def _prepare(self) -> None:
+        """Refuse what is not a whole database of runs, and create the tables of a new one."""
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute("PRAGMA trusted_schema = OFF")  # a file's schema calls no functions
         with self._writing() as connection:
-            kind, version = (
-                connection.execute(f"PRAGMA {n}").fetchone()[0] for n in ("application_id", "user_version")
+            kind, version, pages, size = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("application_id", "user_version", "page_count", "page_size")
             )
             if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
                 for statement in _SCHEMA.split(";"):
                     connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {OURS}")
+                connection.execute(f"PRAGMA application_id = {APPLICATION}")
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
-                kind, version = OURS, FORMAT
-        require(kind == OURS, f"{self.path} is another program's database: choose another `out`.")
+                kind, version, pages = APPLICATION, FORMAT, 0
+            # SQLite notices missing pages, but not a last page that is cut short; new pages may be in the log
+            log = Path(f"{self.path}-wal")
+            whole = (log.exists() and log.stat().st_size > 0) or pages * size <= self.path.stat().st_size
+        require(whole, f"{self.path} is damaged (cut short): restore a copy, or choose another --out.")
+        require(kind == APPLICATION, f"{self.path} is another program's database: choose another --out.")
         require(
             version == FORMAT,
-            f"{self.path} has format {version}, this version reads {FORMAT}: choose another `out`.",
+            f"{self.path} has format {version}, this version reads {FORMAT}: choose another --out.",
         )
-        with self._writing() as connection:
-            connection.execute(_DIGESTS)
-            connection.execute(_POINTS)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, one writer after the other."""
-        with self._named():
+        """A transaction: all or nothing, one writer after the other."""
+        with self._errors_named():
             if not self.path.exists():  # SQLite goes on writing to a file that nobody can find any more
                 raise FileNotFoundError("the file has vanished")
-            with self._transaction("IMMEDIATE"):
-                yield self._connection
-
-    @contextmanager
-    def _transaction(self, kind: str) -> Iterator[None]:
-        """All that is read inside is of one moment, and all that is written is, or nothing."""
-        with self._named():
-            self._connection.execute(f"BEGIN {kind}")
+            self._connection.execute("BEGIN IMMEDIATE")
             try:
-                yield
+                yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:  # a full disk may have ended it
@@ -382,17 +281,52 @@ class Database:
                 raise
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _errors_named(self) -> Iterator[None]:
+        """Turn errors of SQLite and of the disk into sentences."""
         try:
             yield
         except (sqlite3.DatabaseError, OSError) as error:
-            said = str(error).splitlines()[-1]
-            damaged = isinstance(error, sqlite3.DatabaseError)
-            damaged = damaged and not isinstance(error, sqlite3.OperationalError)  # locked, read-only
-            if damaged:
-                words = f"{self.path} is damaged ({said}): restore a copy, or choose another `out`."
-                raise UserError(words) from error
-            raise UnwrittenError(
-                f"{self.path} can't be used ({said}), what it held stays: mend that and run the same command "
-                "again, or choose another `out`."
+            reason = str(error).splitlines()[-1]
+            if isinstance(error, OSError | sqlite3.OperationalError):  # locked, read-only, full
+                raise UnwrittenError(
+                    f"{self.path} can't be used ({reason}), what it held stays: fix that and run the same "
+                    "command again, or choose another --out."
+                ) from error
+            foreign = " or not a database of runs" if "not a database" in reason else ""
+            raise UserError(
+                f"{self.path} is damaged{foreign} ({reason}): restore a copy, or choose another --out."
             ) from error
+
+
+def checksum(*row: Any) -> str:
+    """Changes with every bit of a row."""
+    return hashlib.blake2b(repr(row).encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+
+def decompressed(content: bytes) -> bytes:
+    """What was compressed, if it is whole and fits into memory."""
+    decompressor = zlib.decompressobj()
+    whole = decompressor.decompress(content, (memory() or 1 << 32) // 4)
+    if not decompressor.eof:
+        raise ValueError("it is cut short, or too large")
+    return whole
+
+
+def _compressed(content: pd.DataFrame | np.ndarray) -> bytes:
+    if isinstance(content, pd.DataFrame):
+        return zlib.compress(content.to_csv(index=False).encode())
+    return zlib.compress(content.tobytes())
+
+
+def _table(content: bytes) -> pd.DataFrame:
+    """A table to the last digit."""
+    return pd.read_csv(io.BytesIO(decompressed(content)), float_precision="round_trip")
+
+
+def _score_columns(scores: list[str]) -> pd.DataFrame:
+    """The scores of every run by rule, a column each; NaN where there are none."""
+    rules, missing = (LAST, *rules_for_records(), ORACLE), [np.nan] * len(SCORES)
+    by_run = json.loads(f"[{', '.join(scores)}]")
+    values = [[value for rule in rules for value in by_rule.get(rule, missing)] for by_rule in by_run]
+    names = [f"{score}:{rule}" for rule in rules for score in SCORES]
+    return pd.DataFrame(np.array(values, dtype=float).reshape(-1, len(names)), columns=names)

@@ -369,7 +369,7 @@ class Outcome:
 
     `evaluations` has a row per look at the target (phase, step, candidate, and a column per label-free score),
     `predictions` the classes it gave then, [evaluations, rows], and `probabilities` their means over the rows,
-    [evaluations, classes]; `selected` is the row each rule chose; `said` what the run says of itself: verdict,
+    [evaluations, classes]; `selected` is the row each rule chose; `summary` is the run's own: verdict,
     classes, leaderboard. `points` are rows of both domains in the plane, where somebody wants to draw them.
     """
 
@@ -378,10 +378,10 @@ class Outcome:
     predictions: np.ndarray
     probabilities: np.ndarray
     selected: dict[str, int]
-    updates: int
+    steps: int
     seconds: float
     cpu_seconds: float
-    said: dict[str, Any]
+    summary: dict[str, Any]
     points: pd.DataFrame | None = None
 
 
@@ -408,10 +408,10 @@ def execute(job: Job, place: Place | None = None) -> Outcome:
         predictions=np.stack([e.predictions for e in run.evaluations]),
         probabilities=np.stack([e.mean_probabilities for e in run.evaluations]).astype(np.float32),
         selected=selected,
-        updates=run.about["steps"],
+        steps=run.about["steps"],
         seconds=seconds,
         cpu_seconds=cpu_seconds,
-        said={name: run.summary().get(name) for name in ("verdict", "classes", "leaderboard")},
+        summary={name: run.summary().get(name) for name in ("verdict", "classes", "leaderboard")},
         points=place(run.model, opened.domains(run.model.front, spec, False).source, target) if place else None,
     )
 

@@ -135,25 +135,25 @@ def run(
     show: bool = False,
     work: Work = execute,
     address: str | None = None,
-    drawn: bool = False,
+    with_points: bool = False,
 ) -> pd.DataFrame:
     """Run what `out` has not got yet; returns a row per job, with the columns of :meth:`Database.table`.
 
-    With the `address` of a Ray cluster its machines run it, else processes on this one. `drawn`: runs are to
-    have points, which `work` must then give.
+    With the `address` of a Ray cluster its machines run it, else processes on this one. With `with_points`
+    finished runs must have points, which `work` must then give.
     """
     with Database(out) as database:
-        database.know(study.protocol.name, study.datasets)
+        database.add_datasets(study.protocol.name, study.datasets)
         if retry_failed:
             database.forget_failed(job.key for job in study.jobs)
-        done = database.outcomes(drawn)
+        done = database.outcomes(with_points)
         todo = [job for job in study.jobs if job.key not in done]
         labels = {data.digest: data.labels for data in study.datasets}
         asked_for = {job.data: (job.images, job.pair) for job in todo}
         warm(((seen, pair) for seen, pair in asked_for.values() if seen is not None), show)
         try:
             # another benchmark may have been faster by the time a job's turn comes
-            missing = (job for job in todo if not database.has(job.key, drawn))
+            missing = (job for job in todo if not database.has(job.key, with_points))
             if address is None:
                 on_gpu = any(job.images is not None and job.images.spec.device == "cuda" for job in todo)
                 workers = workers or int(on_gpu)  # runs would fight for the memory of the one device
@@ -162,7 +162,7 @@ def run(
                 begin = partial(run_on_ray, missing, address, workers, work)
             _record(database, begin, labels, len(todo), show)
         except (KeyboardInterrupt, SystemExit):
-            left = len({job.key for job in todo} - database.outcomes(drawn).keys())
+            left = len({job.key for job in todo} - database.outcomes(with_points).keys())
             print(f"Stopped with {left} runs to go: the same command goes on from {out}.", file=sys.stderr)
             raise
         asked = pd.DataFrame([{name: getattr(job, name) for name in _NAMED} for job in study.jobs])

@@ -242,8 +242,8 @@ def _overview(
     cells = [[Cell(label), *(column[i] for column in columns.values())] for i, label in enumerate(labels)]
     how = [
         "Averages over tasks (%) at the last evaluation, at the one that a rule chooses without target labels "
-        f"({', '.join(selection)}), and at the best one (oracle: chosen with target labels). ms/update: CPU "
-        "time of a run over its updates, median. below: runs with less accuracy than source-only on the same "
+        f"({', '.join(selection)}), and at the best one (oracle: chosen with target labels). ms/step: CPU "
+        "time of a run over its steps, median. below: runs with less accuracy than source-only on the same "
         "task and seed; absent: mean share of rows (%) given to classes that the target does not hold; lost: "
         f"runs with a present class recognised in less than a tenth of its rows; all three by {rule}.",
         _explained(fine),
@@ -255,9 +255,9 @@ def _costs(rows: pd.DataFrame, fine: pd.DataFrame, rule: str) -> dict[str, list[
     labels, by_label = _labels(rows), fine.groupby("label")
     cost = costs(fine).reindex(labels)
     table = {
-        "updates": [_figure(v, 0) for v in by_label["updates"].max().reindex(labels)],
+        "steps": [_figure(v, 0) for v in by_label["steps"].max().reindex(labels)],
         "s/run": [_figure(v, 1) for v in by_label["seconds"].median().reindex(labels)],
-        "ms/update": [_figure(v, 1) for v in cost],
+        "ms/step": [_figure(v, 1) for v in cost],
     }
     plain = _plain(fine)
     if len(plain):
@@ -275,8 +275,8 @@ def _costs(rows: pd.DataFrame, fine: pd.DataFrame, rule: str) -> dict[str, list[
 
 
 def costs(fine: pd.DataFrame) -> pd.Series:
-    """CPU time of an update in ms by label, the median over its runs."""
-    return (1000 * fine["cpu_seconds"] / fine["updates"].clip(lower=1)).groupby(fine["label"]).median()
+    """CPU time of a step in ms by label, the median over its runs."""
+    return (1000 * fine["cpu_seconds"] / fine["steps"].clip(lower=1)).groupby(fine["label"]).median()
 
 
 def gains(fine: pd.DataFrame, rule: str) -> pd.Series:

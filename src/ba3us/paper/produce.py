@@ -252,7 +252,7 @@ def _ready(part: Part, study: bench.Study, order: Order) -> Ready:
     drawn = part.drawing == "embedding"
     if drawn:
         study = dataclasses.replace(study, jobs=[job for job in study.jobs if job.seed == 0])
-    how: dict[str, Any] = {"work": placed, "drawn": True} if drawn else {}
+    how: dict[str, Any] = {"work": placed, "with_points": True} if drawn else {}
     rows = bench.run(
         study, order.database, order.workers, order.retry_failed, order.show, address=order.address, **how
     )
@@ -366,7 +366,7 @@ def _draw_weights(ready: Ready, rows: pd.DataFrame, database: Database, out: Pat
     """Of one run per system, on the first task."""
     data, weights = ready.study.datasets[0], dict[str, np.ndarray]()
     for row in rows[rows["task"] == data.task].itertuples():
-        kept = database.kept(str(row.key))
+        kept = database.run(str(row.key))
         weights[f"{row.label}, {row.task}"] = kept.probabilities[kept.selected[ready.rule]]
     present = np.isin(np.arange(len(data.classes)), data.labels)
     return figures.class_weights(weights, present, data.classes, out)
@@ -376,7 +376,7 @@ def _curves(ready: Ready, database: Database) -> pd.DataFrame:
     """Accuracy at every evaluation of every run."""
     parts = []
     for row in _fine(ready).itertuples():
-        kept = database.kept(str(row.key))
+        kept = database.run(str(row.key))
         named = {
             "task": row.task,
             "method": row.label,
