@@ -23,7 +23,7 @@ from tables import markdown  # beside this file
 from ba3us import __version__, bench
 from ba3us.adapt import train
 from ba3us.assess.calibration import Calibration, confidence, threshold_of
-from ba3us.bench.jobs import Job, System, opened_job
+from ba3us.bench.jobs import Job, MethodRow, open_job
 from ba3us.bench.study import commit
 
 TASKS = {
@@ -42,7 +42,7 @@ def kept_run(job: Job, folder: Path) -> tuple[np.ndarray, Calibration, str]:
     if not file.is_file():
         print(file.stem, file=sys.stderr, flush=True)
         torch.set_num_threads(1)
-        run, target = train(*opened_job(job))
+        run, target = train(*open_job(job))
         said = json.dumps([run.calibration.packed(), run.verdict.outcome])
         folder.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(file, logits=run.logits(target), said=said)
@@ -68,7 +68,7 @@ def collected(root: Path, folder: Path, seeds: int) -> pd.DataFrame:
     rows = []
     for protocol, tasks in TASKS.items():
         study = bench.prepare(
-            protocol, root, methods=[System("auto", "auto")], tasks=tasks, seeds=seeds, options={}
+            protocol, root, methods=[MethodRow("auto", "auto")], tasks=tasks, seeds=seeds, options={}
         )
         truth = {data.task: data.labels for data in study.datasets}
         for job in study.jobs:

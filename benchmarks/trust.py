@@ -25,14 +25,14 @@ from ba3us import __version__, bench
 from ba3us.assess.presence import MOST_UNCERTAINTY, presence_uncertainty
 from ba3us.assess.verdict import ADAPTED, NEAR, Agreement, judge_auto
 from ba3us.bench.database import Database
-from ba3us.bench.jobs import System
+from ba3us.bench.jobs import MethodRow
 from ba3us.bench.protocol import read_protocol
 from ba3us.bench.study import commit
 
 EASY = ("caltech107-office10", "office-caltech-10-5")
 RESNET = ("caltech107-office10-resnet50", "office-caltech-10-5-resnet50")
 PROTOCOLS = (*EASY, *RESNET, "pacs-targets", "digits")
-FAST, BEST = (System(f"auto, {preset}", "auto", {"preset": preset}) for preset in ("fast", "best"))
+FAST, BEST = (MethodRow(f"auto, {preset}", "auto", {"preset": preset}) for preset in ("fast", "best"))
 OF_BEST = (*EASY, RESNET[0], "pacs-targets")  # of the last, the 22 hard tasks
 OF_22 = {
     "4": " ".join(task.name for task in read_protocol("pacs-7-4").tasks),
@@ -43,7 +43,7 @@ HALVES = {"design": 0, "aside": 1}
 NAMES = {"design": "Half that thresholds were chosen on", "aside": "Half that was put aside, looked at once"}
 
 
-def studies(root: Path, half: str, system: System, protocols: Sequence[str], seeds: int):
+def studies(root: Path, half: str, system: MethodRow, protocols: Sequence[str], seeds: int):
     """A study for each protocol and target, with the tasks of this half."""
     for name in protocols:
         protocol = read_protocol(name)
@@ -64,7 +64,7 @@ def studies(root: Path, half: str, system: System, protocols: Sequence[str], see
 
 
 def collected(
-    root: Path, half: str, system: System, protocols, seeds: int, out: Path, workers: int, kept: bool
+    root: Path, half: str, system: MethodRow, protocols, seeds: int, out: Path, workers: int, kept: bool
 ) -> pd.DataFrame:
     """A row per run, with what it said of itself; trains what is not there, unless only the `kept` count."""
     parts = []

@@ -75,8 +75,8 @@ def deaf(job) -> Outcome:
 
 def talkative(job) -> Outcome:
     """Tells of a half, then trains."""
-    assert job.tell is not None
-    job.tell(0.5)
+    assert job.on_progress is not None
+    job.on_progress(0.5)
     return execute(job)
 
 

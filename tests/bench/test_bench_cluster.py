@@ -17,7 +17,7 @@ from test_bench_study import call
 from ba3us import bench
 from ba3us.bench import workers
 from ba3us.bench.database import Database
-from ba3us.bench.jobs import samples as features_of
+from ba3us.bench.jobs import read_samples as features_of
 from ba3us.errors import UserError
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -70,7 +70,7 @@ def test_a_node_dies_nothing_is_lost_and_figures_are_the_local_ones(tmp_path, no
         return samples.setdefault(file, features_of(moved))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "samples", shipped)
+        patch.setattr(workers, "read_samples", shipped)
         spread = bench.run(study, tmp_path / "ray.sqlite", work=doomed, address=made.address)
     killer.join()
     assert set(spread["outcome"]) == {"ok"} and len(spread) == 4

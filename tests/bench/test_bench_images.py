@@ -158,7 +158,7 @@ def test_frozen_vectors_are_made_once_before_the_workers_start(photos, weights, 
         return made(self, rows, views)
 
     monkeypatch.setattr(FrozenTarget, "_made", counted)
-    images.warm([(study.jobs[0].images, study.jobs[0].pair)])
+    images.fill_caches([(study.jobs[0].images, study.jobs[0].pair)])
     assert len(seen) == 12 + 6
     for job in study.jobs:
         execute(job)

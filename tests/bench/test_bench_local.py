@@ -158,7 +158,9 @@ def test_a_diverging_run_is_a_row(tmp_path):
 
 def test_how_far_a_run_has_come_is_heard_before_it_ends(tmp_path):
     study, heard = prepared(write_protocol(tmp_path), methods="source-only"), list[tuple[str, float]]()
-    ended = workers.run_local(study.jobs, 2, talkative, told=lambda job, share: heard.append((job.key, share)))
+    ended = workers.run_local(
+        study.jobs, 2, talkative, on_progress=lambda job, share: heard.append((job.key, share))
+    )
     keys = {job.key for job, outcome in ended if isinstance(outcome, Outcome)}
     assert keys == {job.key for job in study.jobs} and sorted(heard) == sorted((key, 0.5) for key in keys)
 
@@ -173,11 +175,11 @@ def test_the_line_of_progress_counts_parts_of_runs(tmp_path, capsys, monkeypatch
 
 
 def test_updates_are_told_as_shares_of_all_phases(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules[execute.__module__], "_OFTEN", 0.0)
+    monkeypatch.setattr(sys.modules[execute.__module__], "_INTERVAL", 0.0)
     shares: list[float] = []
     options = FAST | {"warmup_steps": 4}
     for name in ("dann", "auto"):
         job = prepared(write_protocol(tmp_path), methods=name, seeds=1, options=options).jobs[0]
-        execute(dataclasses.replace(job, tell=shares.append))
+        execute(dataclasses.replace(job, on_progress=shares.append))
         options = {"steps": 4}
     assert shares == [n / 8 for n in range(1, 9)]  # of the automatic choice nothing is told

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from ba3us import bench, methods
 from ba3us.adapt import train
 from ba3us.bench.domains import File, digest_of
-from ba3us.bench.jobs import execute, opened_job
+from ba3us.bench.jobs import execute, open_job
 from ba3us.cli import app
 from ba3us.errors import UserError
 from ba3us.run.opening import open_spec
@@ -301,7 +301,7 @@ def test_the_neighbours_rule_sees_features_as_the_network_does(tmp_path):
         arrays["features"] = np.hstack([arrays["features"], 1e6 * noise]).astype(np.float32)  # one loud column
         np.savez(tmp_path / name, **arrays)
     job = bench.prepare(protocol, methods="dann", seeds=1, options=FAST).jobs[0]
-    spec, opened = opened_job(job)
+    spec, opened = open_job(job)
     run, _ = train(dataclasses.replace(spec, selection="neighbours"), opened)
     assert run.spec.standardize
     assert execute(job).evaluations["neighbours"].tolist() == [e.score for e in run.evaluations]

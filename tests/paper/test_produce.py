@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ba3us.bench import study
 from ba3us.bench.database import Database
-from ba3us.bench.workers import tried
+from ba3us.bench.workers import attempt
 from ba3us.cli import app
 from ba3us.errors import UserError
 from ba3us.paper.produce import Order, Product, produce
@@ -40,8 +40,8 @@ def data(tmp_path_factory) -> Path:
 def order(data, tmp_path, monkeypatch) -> Order:
     """Runs in this process, on one core."""
 
-    def run(jobs, workers, work, told):
-        return ((job, tried(work, job)) for job in jobs)
+    def run(jobs, workers, work, on_progress):
+        return ((job, attempt(work, job)) for job in jobs)
 
     monkeypatch.setattr(study, "run_local", run)
     seen = {"backbone": "test_resnet", "weights": str(data / "w.safetensors"), "size": 32, "device": "cpu"}

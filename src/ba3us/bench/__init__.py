@@ -1,7 +1,7 @@
 """Benchmarks: protocols as data, methods × tasks × seeds, results that survive an interruption, tables."""
 
 from ba3us.bench.database import Database
-from ba3us.bench.jobs import System
+from ba3us.bench.jobs import MethodRow
 from ba3us.bench.protocol import Protocol, read_protocol, shipped
 from ba3us.bench.study import Study, check, count_failed, made_by, page, prepare, run, study_tables
 from ba3us.bench.tables import WRITERS, chosen_format, ranked
@@ -9,9 +9,9 @@ from ba3us.bench.tables import WRITERS, chosen_format, ranked
 __all__ = [
     "WRITERS",
     "Database",
+    "MethodRow",
     "Protocol",
     "Study",
-    "System",
     "check",
     "chosen_format",
     "count_failed",

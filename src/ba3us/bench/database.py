@@ -226,7 +226,7 @@ class Database:
         require(
             intact,
             f"{self.path} is damaged (the run {key} is not as it was written): restore a copy, or choose "
-            "another --out.",
+            "another `out`.",
         )
 
     @contextmanager
@@ -236,7 +236,7 @@ class Database:
         except (zlib.error, ValueError, TypeError) as error:
             raise UserError(
                 f"{self.path} is damaged (the run {key} can't be read): restore a copy, or choose another "
-                "--out."
+                "`out`."
             ) from error
 
     def _prepare(self) -> None:
@@ -258,11 +258,11 @@ class Database:
             # SQLite notices missing pages, but not a last page that is cut short; new pages may be in the log
             log = Path(f"{self.path}-wal")
             whole = (log.exists() and log.stat().st_size > 0) or pages * size <= self.path.stat().st_size
-        require(whole, f"{self.path} is damaged (cut short): restore a copy, or choose another --out.")
-        require(kind == APPLICATION, f"{self.path} is another program's database: choose another --out.")
+        require(whole, f"{self.path} is damaged (cut short): restore a copy, or choose another `out`.")
+        require(kind == APPLICATION, f"{self.path} is another program's database: choose another `out`.")
         require(
             version == FORMAT,
-            f"{self.path} has format {version}, this version reads {FORMAT}: choose another --out.",
+            f"{self.path} has format {version}, this version reads {FORMAT}: choose another `out`.",
         )
 
     @contextmanager
@@ -290,11 +290,11 @@ class Database:
             if isinstance(error, OSError | sqlite3.OperationalError):  # locked, read-only, full
                 raise UnwrittenError(
                     f"{self.path} can't be used ({reason}), what it held stays: fix that and run the same "
-                    "command again, or choose another --out."
+                    "command again, or choose another `out`."
                 ) from error
             foreign = " or not a database of runs" if "not a database" in reason else ""
             raise UserError(
-                f"{self.path} is damaged{foreign} ({reason}): restore a copy, or choose another --out."
+                f"{self.path} is damaged{foreign} ({reason}): restore a copy, or choose another `out`."
             ) from error
 
 

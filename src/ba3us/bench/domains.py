@@ -1,4 +1,4 @@
-"""The domains of a protocol as they lie on disk: found, counted, compared with what is expected, paired."""
+"""The domains of a protocol on disk: find them, count them, compare with what is expected, pair them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ba3us.data.store import cache_folder
 from ba3us.errors import UserError, require
 
 FEATURES = ".npz"
-STAND_IN = "GENERATED.txt"  # beside data that is made up; what it says stands below every table
+STAND_IN = "GENERATED.txt"  # beside generated data; its text stands below every table
 _SAMPLED = 1 << 16  # bytes read at either end of a large image
 PACKAGE = "package:"  # domains that come with installed packages
 
 
 class File(NamedTuple):
-    """Where samples lie, the digest of what was found there, and where the paths of a list file start."""
+    """A file or folder of samples, a digest of its content, and the root of a list file's paths."""
 
     path: Path
     digest: str
@@ -36,7 +36,7 @@ class File(NamedTuple):
 
     @property
     def images(self) -> bool:
-        """Whether it is a folder or list of images, no feature file."""
+        """Whether it is a folder or list of images, not a feature file."""
         return self.path.suffix != FEATURES
 
 
@@ -58,9 +58,9 @@ class Domain:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """What training is given of a task: where the samples lie, which rows, and the source's labels alone.
+    """What training is given of a task: the files, the chosen rows, and the labels of the source only.
 
-    `shipped` are the samples of both files, where these need not be at hand.
+    `arrays` are the samples of both files, where the files themselves are not on this machine.
     """
 
     source: File
@@ -69,12 +69,12 @@ class Pair:
     source_labels: np.ndarray
     target_rows: np.ndarray
     num_classes: int
-    shipped: tuple[np.ndarray, ...] = ()
+    arrays: tuple[np.ndarray, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A task with one choice of target classes; the target's labels, for scoring afterwards, stand beside."""
+    """A task with one choice of target classes; the target's labels are for scoring afterwards."""
 
     task: str
     variant: str
@@ -84,7 +84,9 @@ class Dataset:
     digest: str
 
 
-def inspect(protocol: Protocol, root: Path | None, images: bool = False) -> tuple[dict[str, Domain], list[str]]:
+def find_domains(
+    protocol: Protocol, root: Path | None, images: bool = False
+) -> tuple[dict[str, Domain], list[str]]:
     """The domains that the protocol's tasks need, and what is wrong with them, a sentence each.
 
     Where a folder has features and images of a domain, `images` says to take those; else the first counts.
@@ -93,17 +95,19 @@ def inspect(protocol: Protocol, root: Path | None, images: bool = False) -> tupl
     require(folder.is_dir(), f"The folder {folder} is not there: give the one with the data (`root`).")
     inside = folder / (protocol.published or protocol.name)  # one root may hold several datasets
     folder = inside if inside.is_dir() else folder
-    found, wrong = {}, []
+    domains, problems = {}, []
     for name in dict.fromkeys(name for task in protocol.tasks for name in (task.source, task.target)):
         try:
-            found[name] = _open(protocol, name, folder, images)
+            domains[name] = _open(protocol, name, folder, images)
         except UserError as error:
-            wrong.append(str(error))
-    made = {d.backbone: d.name for d in found.values() if d.backbone is not None}
-    if len(made) > 1:
-        said = ", ".join(f"{domain} with {backbone}" for backbone, domain in sorted(made.items()))
-        wrong.append(f"The features of {protocol.name} come from several backbones ({said}): use one for all.")
-    return found, wrong + _differences(protocol, found)
+            problems.append(str(error))
+    backbones = {d.backbone: d.name for d in domains.values() if d.backbone is not None}
+    if len(backbones) > 1:
+        origins = ", ".join(f"{domain} with {backbone}" for backbone, domain in sorted(backbones.items()))
+        problems.append(
+            f"The features of {protocol.name} come from several backbones ({origins}): use one for all."
+        )
+    return domains, problems + _differences(protocol, domains)
 
 
 def dataset(protocol: Protocol, domains: dict[str, Domain], task: Task, subset: Subset) -> Dataset:
@@ -115,16 +119,16 @@ def dataset(protocol: Protocol, domains: dict[str, Domain], task: Task, subset: 
             name in source.counts,
             f"Domain {source.name!r} ({source.file.path}) has no class {name!r}: check data and classes.",
         )
-    kept = subset.pick(target.counts.keys() & set(classes))
-    strange = sorted(target.counts.keys() - set(classes)) if kept is None else []
-    if strange:
+    chosen = subset.pick(target.counts.keys() & set(classes))
+    unknown = sorted(target.counts.keys() - set(classes)) if chosen is None else []
+    if unknown:
         raise UserError(
-            f"Class {strange[0]!r} of {target.name!r} is not one of {source.name!r}'s classes: "
+            f"Class {unknown[0]!r} of {target.name!r} is not one of {source.name!r}'s classes: "
             f"name the target's classes in the protocol."
         )
     number = {name: label for label, name in enumerate(classes)}
     source_rows = np.flatnonzero(np.isin(source.classes, classes))
-    target_rows = np.flatnonzero(np.isin(target.classes, classes if kept is None else kept))
+    target_rows = np.flatnonzero(np.isin(target.classes, classes if chosen is None else chosen))
     pair = Pair(
         source.file,
         target.file,
@@ -153,17 +157,17 @@ def digest_of(*parts: str | bytes | np.ndarray) -> str:
 
 def _open(protocol: Protocol, name: str, folder: Path, images: bool) -> Domain:
     places = protocol.domains[name]
-    there = [here for place in places if (here := _place(place, folder)).exists()]
-    wanted = [here for here in there if images and here.suffix != FEATURES]
-    if not there:
+    paths = [path for place in places if (path := _place(place, folder)).exists()]
+    of_images = [path for path in paths if images and path.suffix != FEATURES]
+    if not paths:
         raise UserError(
             f"Domain {name!r} of {protocol.name} is not in {folder} (looked for {', '.join(places)}): "
             f"give the folder with the data (`root`)."
         )
-    path = (wanted or there)[0]
+    path = (of_images or paths)[0]
     if path.suffix == FEATURES:
-        found = read_features(path)
-        labels, class_names, backbone = found.labels, found.class_names, found.backbone
+        features = read_features(path)
+        labels, class_names, backbone = features.labels, features.class_names, features.backbone
         file = File(path, digest_of(path.read_bytes()))
     else:
         root = None if path.is_dir() else folder
@@ -200,7 +204,7 @@ def _file_digest(path: Path) -> bytes:
 
 def _differences(protocol: Protocol, domains: dict[str, Domain]) -> list[str]:
     """What differs from the expected counts, a sentence each."""
-    said = []
+    differences = []
     for name, expected in protocol.expected.items():
         if name not in domains:
             continue
@@ -208,15 +212,17 @@ def _differences(protocol: Protocol, domains: dict[str, Domain]) -> list[str]:
         where = f"Domain {name} ({domain.file.path})"
         if isinstance(expected, int):
             if counts.total() != expected:
-                said.append(
+                differences.append(
                     f"{where}: {counts.total()} samples, {expected} expected{_gap(counts.total(), expected)}."
                 )
             continue
         for each in sorted(expected.keys() | counts.keys()):
-            have, want = counts[each], expected.get(each, 0)
-            if have != want:
-                said.append(f"{where}: class {each!r} has {have} samples, {want} expected{_gap(have, want)}.")
-    return said
+            count, wanted = counts[each], expected.get(each, 0)
+            if count != wanted:
+                differences.append(
+                    f"{where}: class {each!r} has {count} samples, {wanted} expected{_gap(count, wanted)}."
+                )
+    return differences
 
 
 def _place(place: str, folder: Path) -> Path:
@@ -229,5 +235,5 @@ def _numbered(classes: np.ndarray, number: dict[str, int]) -> np.ndarray:
     return np.array([number[name] for name in classes.tolist()], dtype=np.int64)
 
 
-def _gap(have: int, want: int) -> str:
-    return f" ({want - have} missing)" if have < want else f" ({have - want} surplus)"
+def _gap(count: int, wanted: int) -> str:
+    return f" ({wanted - count} missing)" if count < wanted else f" ({count - wanted} surplus)"

@@ -1,4 +1,4 @@
-"""The one place where the benchmark meets training."""
+"""From a protocol to runs: a job is one method, one dataset and one seed; ``execute`` trains it."""
 
 from __future__ import annotations
 
@@ -41,138 +41,148 @@ from ba3us.run.spec import Spec, check_precision, depth, gigabytes, place, view_
 from ba3us.training import Callback, SelectionRule, Trainer
 from ba3us.training.evaluation import rules_for_records
 
-# --- images -----------------------------------------------------------------------------------------------
-# Images of a benchmark: what they are seen with, and how those of a task are opened.
-
-
+THREADS = 1  # of a run; sums depend on it in the last bit
 IMAGE_FIELDS = (  # of a spec
     "backbone", "weights", "train", "views", "size", "device", "precision", "cache_gb",
 )  # fmt: skip
-_DECIDE = ("backbone", "weights", "train", "size")  # what decides which network it is, and how it is cut
+_BACKBONE_FIELDS = ("backbone", "weights", "train", "size")  # which network it is, and how it is cut
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What images are seen with: a spec in which all is decided, and what tells its weights from others."""
+class ImageSettings:
+    """How images become features: a spec without open choices, and a digest of the weights."""
 
     spec: Spec
     weights: str
 
-    @property
-    def described(self) -> dict[str, Any]:
-        """All that a result depends on, as JSON values."""
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that a result depends on, as JSON values."""
         names = ("backbone", "train", "views", "size", "ten_crop", "precision", "device")
         return {name: getattr(self.spec, name) for name in names} | {"weights": self.weights}
 
-    def with_views(self, ten_crop: bool) -> Sight:
-        """The same for a method that refreshes from ten crops, or does not."""
+    def with_views(self, ten_crop: bool) -> ImageSettings:
+        """The same settings, with or without ten crops for methods that refresh from them."""
         return dataclasses.replace(self, spec=dataclasses.replace(self.spec, ten_crop=ten_crop))
 
 
-def sight(protocol: Protocol, asked: dict[str, Any]) -> Sight:
-    """Decide what was left open: the protocol's backbone, and what this machine can do."""
-    spec = Spec(**{"method": "source-only", "backbone": protocol.backbone or OFFLINE, **asked})
+def image_settings(protocol: Protocol, requested: dict[str, Any]) -> ImageSettings:
+    """Fill in what was not requested: by the protocol's backbone, and by what this machine can do."""
+    spec = Spec(**{"method": "source-only", "backbone": protocol.backbone or OFFLINE, **requested})
     check_precision(spec)
     spec = dataclasses.replace(spec, train=depth(spec), views=view_count(spec), device=place(spec))
-    return Sight(spec, _weights(spec))
+    return ImageSettings(spec, _weights_digest(spec))
 
 
-def check_kind(domains: Iterable[Domain], asked: dict[str, Any]) -> bool:
-    """Whether all domains are images; refuse a mixture, and what was asked of images if they are none."""
+def are_images(domains: Iterable[Domain], requested: dict[str, Any]) -> bool:
+    """Whether all domains are images; refuse a mixture, and image settings for features."""
     kinds = {domain.file.images: domain for domain in domains}
     if len(kinds) > 1:
         raise UserError(
             f"Domain {kinds[True].name!r} ({kinds[True].file.path}) is images, {kinds[False].name!r} "
             f"({kinds[False].file.path}) features: make features of all (ba3us embed), or of none."
         )
-    if asked and True not in kinds:
-        first = next(iter(asked))
+    if requested and True not in kinds:
+        first = next(iter(requested))
         raise UserError(f"`{first}` is for images, but the domains are feature files: leave it out.")
     return True in kinds
 
 
-def open_pair(seen: Sight, pair: Pair, workers: int | None = 1, show: bool = False) -> OpenedImages:
+def open_pair(
+    settings: ImageSettings, pair: Pair, workers: int | None = 1, progress: bool = False
+) -> OpenedImages:
     """The chosen images of a task; one that can't be read is an error, because scores count all of them."""
-    backbone, samples = copy.deepcopy(_seen_with(seen))  # a run takes it apart
-    how: dict[str, Any] = {"cache_gb": gigabytes(seen.spec), "workers": workers, "progress": show}
+    backbone, samples = copy.deepcopy(_backbone_of(settings))  # a run cuts it
+    options: dict[str, Any] = {"cache_gb": gigabytes(settings.spec), "workers": workers, "progress": progress}
     source, target = (
-        _readable(file, rows, samples.side, how)
+        _read_images(file, rows, samples.side, options)
         for file, rows in ((pair.source, pair.source_rows), (pair.target, pair.target_rows))
     )
     classes = list(range(pair.num_classes))
     return OpenedImages(samples, source, pair.source_labels, target, classes, backbone)
 
 
-def warm(tasks: Iterable[tuple[Sight, Pair]], show: bool = False) -> None:
-    """Decode, and run what stays frozen, once and on all cores, before many runs ask for it."""
-    for seen, pair in tasks:
-        _seen_with(seen)  # weights that can't be had are an error at once
-        with suppress(UserError):  # an unreadable image is a reason in the rows of its runs
-            opened = open_pair(seen, pair, None, show)
+def fill_caches(tasks: Iterable[tuple[ImageSettings, Pair]], progress: bool = False) -> None:
+    """Decode images and run frozen parts once, on all cores, before many runs need them."""
+    for settings, pair in tasks:
+        _backbone_of(settings)  # missing or damaged weights are an error at once
+        with suppress(UserError):  # an unreadable image is the reason why its runs fail
+            opened = open_pair(settings, pair, None, progress)
             front = opened.samples.encoder(backbone=opened.backbone).front
-            opened.domains(front, seen.spec, show)
+            opened.domains(front, settings.spec, progress)
 
 
-def _readable(file: File, rows: np.ndarray, side: int, how: dict[str, Any]) -> CachedPixels:
-    listed = _listed(file)
-    chosen = ImageList(listed.root, [listed.paths[row] for row in rows])
-    opened = open_images(chosen, side, **how)
+def _read_images(file: File, rows: np.ndarray, side: int, options: dict[str, Any]) -> CachedPixels:
+    images = _listed_images(file)
+    chosen = ImageList(images.root, [images.paths[row] for row in rows])
+    opened = open_images(chosen, side, **options)
     if opened.skipped:
         first = opened.skipped[0]
         raise UserError(
             f"{len(opened.skipped)} of {len(chosen)} images of {file.path} can't be read (the first, "
-            f"{first.path}: {first.reason}): mend or remove them."
+            f"{first.path}: {first.reason}): repair or remove them."
         )
     return opened.pixels
 
 
 @lru_cache(maxsize=4)
-def _listed(file: File) -> ImageList:
+def _listed_images(file: File) -> ImageList:
     """The images of a domain; a worker lists those of a task once, not for every run."""
-    listed, digest = image_list(file.path, file.root)
-    check_same(file.path, digest == file.digest)
-    return listed
+    images, digest = image_list(file.path, file.root)
+    _check_unchanged(file.path, digest == file.digest)
+    return images
 
 
-def _seen_with(seen: Sight) -> tuple[Backbone, ImageSamples]:
-    return _backbone(seen.weights, *(getattr(seen.spec, name) for name in _DECIDE))
+def _backbone_of(settings: ImageSettings) -> tuple[Backbone, ImageSamples]:
+    return _backbone(settings.weights, *(getattr(settings.spec, name) for name in _BACKBONE_FIELDS))
 
 
 @lru_cache(maxsize=1)  # networks may be large
-def _backbone(known: str, *decided: Any) -> tuple[Backbone, ImageSamples]:
-    spec = Spec(**dict(zip(_DECIDE, decided)))
-    check_same(spec.weights, _weights(spec) == known)
+def _backbone(digest: str, *values: Any) -> tuple[Backbone, ImageSamples]:
+    spec = Spec(**dict(zip(_BACKBONE_FIELDS, values)))
+    _check_unchanged(spec.weights, _weights_digest(spec) == digest)
     return backbone_of(spec)
 
 
-def _weights(spec: Spec) -> str:
-    """A digest of the weights file, or what names the weights that come from elsewhere."""
+def _weights_digest(spec: Spec) -> str:
+    """A digest of the weights file, or the version of the library that the weights come from."""
     if spec.weights is None:
         return f"timm {optional_import('timm', 'vision').__version__}"
     require(Path(spec.weights).is_file(), f"There is no weights file {spec.weights}: check the path.")
     return digest_of(Path(spec.weights).read_bytes())
 
 
-def check_same(path: Any, same: bool) -> None:
-    """Refuse what has changed since the keys of the runs were made."""
-    require(same, f"{path} is not what it was when the benchmark began: start it again.")
-
-
-# --- jobs -------------------------------------------------------------------------------------------------
-# From a protocol to the runs it takes: every job is one method, one dataset, one seed.
-
-
-THREADS = 1  # of a run; sums depend on it in the last bit
+def _check_unchanged(path: Any, unchanged: bool) -> None:
+    require(unchanged, f"{path} is not what it was when the benchmark began: start it again.")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Job:
-    """One run. `label` is its row in tables; `settings` says whose its options are.
+    """One run.
 
-    `published` names the protocol whose published settings it has, as ``ba3us adapt --protocol`` does.
-
-    `evaluate_every`: look at the target also every so many updates, not only where the method asks for it.
-    `tell` hears, in the process that carries it out, which share of it is done.
+    Attributes
+    ----------
+    label : str
+        Its row in tables.
+    protocol, task, variant : str
+        Which data it is for; the variant says which classes the target keeps.
+    method, options, seed : str, dict, int
+        What is trained, with every hyper-parameter.
+    settings : str
+        Whose hyper-parameters these are, for people.
+    data : str
+        The digest of the dataset.
+    pair : Pair
+        Where the samples lie.
+    published : str, optional
+        The protocol whose published settings it has, as ``ba3us adapt --protocol`` takes it.
+    images : ImageSettings, optional
+        For images only.
+    evaluate_every : int, optional
+        Evaluate the target also every so many steps, not only where the method refreshes.
+    key : str
+        A digest of :attr:`spec`.
+    on_progress : callable, optional
+        Called, in the process that carries the job out, with the proportion of it that is done.
     """
 
     label: str
@@ -186,46 +196,47 @@ class Job:
     data: str
     pair: Pair
     published: str | None = None
-    images: Sight | None = None
+    images: ImageSettings | None = None
     evaluate_every: int | None = None
     key: str = ""
-    tell: Callable[[float], None] | None = None
+    on_progress: Callable[[float], None] | None = None
 
     @property
     def spec(self) -> dict[str, Any]:
         """Everything that the result depends on, as JSON values."""
-        versions = {"ba3us": __version__, "torch": torch.__version__, "numpy": np.__version__}
-        named = {name: getattr(self, name) for name in ("method", "options", "seed", "data")}
-        seen = {} if self.images is None else {"images": self.images.described}
+        spec: dict[str, Any] = {name: getattr(self, name) for name in ("method", "options", "seed", "data")}
         optional = {name: getattr(self, name) for name in ("published", "evaluate_every")}
-        given = {name: value for name, value in optional.items() if value is not None}
-        return {**named, **seen, **given, "n_threads": THREADS, "versions": versions}
+        spec |= {name: value for name, value in optional.items() if value is not None}
+        if self.images is not None:
+            spec["images"] = self.images.to_dict()
+        versions = {"ba3us": __version__, "torch": torch.__version__, "numpy": np.__version__}
+        return {**spec, "n_threads": THREADS, "versions": versions}
 
 
 @dataclass(frozen=True)
-class System:
-    """A row of a table: its label, its method, and options that make it this row."""
+class MethodRow:
+    """A row of a table: its label, its method, and the options that make it this row."""
 
     label: str
     method: str
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def labelled(names: Sequence[str], label: str = "{method}") -> list[System]:
-    """Methods as they are, under their own names or a pattern of them."""
-    strange = re.findall(r"{.*?}|[{}]", label.replace("{method}", ""))
-    require(not strange, f"The label {label!r} has {strange[:1]}: only {{method}} is replaced.")
-    alone = len(names) == 1 or "{method}" in label
-    require(alone, f"The label {label!r} is the same for {len(names)} methods: put {{method}} into it.")
-    return [System(label.replace("{method}", name), name) for name in names]
+def method_rows(names: Sequence[str], label: str = "{method}") -> list[MethodRow]:
+    """A row per method, called by its own name or a pattern of it."""
+    unknown = re.findall(r"{.*?}|[{}]", label.replace("{method}", ""))
+    require(not unknown, f"The label {label!r} has {unknown[:1]}: only {{method}} is replaced.")
+    unique = len(names) == 1 or "{method}" in label
+    require(unique, f"The label {label!r} is the same for {len(names)} methods: put {{method}} into it.")
+    return [MethodRow(label.replace("{method}", name), name) for name in names]
 
 
-def chosen_methods(text: str, images: bool = False) -> list[str]:
+def parse_methods(text: str, images: bool = False) -> list[str]:
     """Names from a comma-separated list; ``all`` is every method that takes such samples."""
     lacking = set() if images else {"pixels", "batch norm"}
     if text.strip() == "all":
         return [e.name for e in methods.entries() if not lacking & set(e.info.needs)]
-    names = [methods.get(name).name for name in listed(text)]
+    names = [methods.get(name).name for name in split_names(text)]
     for name in names:
         require(names.count(name) == 1, f"Method {name!r} is given twice: leave one of them out.")
         needs = methods.get(name).info.needs
@@ -234,50 +245,53 @@ def chosen_methods(text: str, images: bool = False) -> list[str]:
     return names
 
 
-def listed(text: str) -> list[str]:
-    """The words of a comma-separated list."""
-    return [word.strip() for word in text.split(",") if word.strip()]
+def split_names(text: str | None) -> list[str]:
+    """The names of a comma-separated list."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def narrowed(protocol: Protocol, tasks: str | None, variants: str | None, rules: str | None) -> Protocol:
+def restrict(protocol: Protocol, tasks: str | None, variants: str | None, rules: str | None) -> Protocol:
     """The protocol with only the tasks and variants named, and other selection rules."""
     by_task = {task.name: task for task in protocol.tasks}
     by_variant = {subset.name: subset for subset in protocol.targets}
     for text, known, what in ((tasks, by_task, "task"), (variants, by_variant, "variant")):
-        for name in listed(text or ""):
+        for name in split_names(text):
             require(name in known, f"{protocol.name} has no {what} {name!r}: {did_you_mean(name, known)}")
     return dataclasses.replace(
         protocol,
-        tasks=tuple(by_task[name] for name in dict.fromkeys(listed(tasks or ""))) or protocol.tasks,
-        targets=tuple(by_variant[name] for name in dict.fromkeys(listed(variants or ""))) or protocol.targets,
-        selection=tuple(dict.fromkeys(listed(rules or ""))) or protocol.selection,
+        tasks=tuple(by_task[name] for name in dict.fromkeys(split_names(tasks))) or protocol.tasks,
+        targets=tuple(by_variant[name] for name in dict.fromkeys(split_names(variants))) or protocol.targets,
+        selection=tuple(dict.fromkeys(split_names(rules))) or protocol.selection,
     )
 
 
 def jobs(
     protocol: Protocol,
     datasets: Sequence[Dataset],
-    systems: Sequence[System],
+    rows: Sequence[MethodRow],
     seeds: int,
-    given: dict[str, Any],
-    images: Sight | None = None,
+    options: dict[str, Any],
+    images: ImageSettings | None = None,
     evaluate_every: int | None = None,
 ) -> list[Job]:
-    """All combinations; an option that a method does not have is left out for it; ``etn.steps`` is ETN's."""
+    """All combinations of datasets, rows and seeds.
+
+    An option is left out for methods that do not have it; ``etn.steps`` is for the method ``etn`` alone.
+    """
     require(seeds >= 1, f"The number of seeds is {seeds}: it must be at least 1.")
-    _check_used([system.method for system in systems], given)
-    made = []
+    _check_options([row.method for row in rows], options)
+    jobs = []
     for data in datasets:
-        for system in systems:
-            entry = methods.get(system.method)
-            config, settings, published = _resolved(protocol, entry, data.task, given | system.options)
-            seen = images
+        for row in rows:
+            entry = methods.get(row.method)
+            config, settings, published = _method_options(protocol, entry, data.task, options | row.options)
+            row_images = images
             if images is not None:
                 _check_classifier(config, data)
-                seen = images.with_views(published is not None and _from_views(entry, config))
+                row_images = images.with_views(published is not None and _refreshes_from_views(entry, config))
             for seed in range(seeds):
                 job = Job(
-                    label=system.label,
+                    label=row.label,
                     protocol=protocol.name,
                     task=data.task,
                     variant=data.variant,
@@ -288,26 +302,28 @@ def jobs(
                     data=data.digest,
                     pair=data.pair,
                     published=published,
-                    images=seen,
+                    images=row_images,
                     evaluate_every=None if entry.name == AUTO else evaluate_every,
                 )
-                made.append(dataclasses.replace(job, key=digest_of(json.dumps(job.spec, sort_keys=True))))
-    return sorted(made, key=lambda job: job.seed)  # stable: a first look at all tasks comes early
+                jobs.append(dataclasses.replace(job, key=digest_of(json.dumps(job.spec, sort_keys=True))))
+    return sorted(jobs, key=lambda job: job.seed)  # stable: first results of all tasks come early
 
 
 def tuned_with_labels(protocol: Protocol, names: Sequence[str]) -> list[str]:
-    """Methods whose published settings for one of the tasks were chosen by looking at target labels."""
+    """Methods whose published settings for one of the tasks were chosen by target labels."""
     published = {name: methods.get(name).protocols.get(protocol.published or "") for name in names}
     tasks = {task.name for task in protocol.tasks}
     return [
-        name for name, its in published.items() if its is not None and its.oracle and tasks & its.tasks.keys()
+        name
+        for name, settings in published.items()
+        if settings is not None and settings.oracle and tasks & settings.tasks.keys()
     ]
 
 
-def _check_used(names: Sequence[str], given: dict[str, Any]) -> None:
-    known = {name: _known(methods.get(name)) for name in names}
-    every = {option for options in known.values() for option in options}
-    for option in given:
+def _check_options(names: Sequence[str], options: dict[str, Any]) -> None:
+    known = {name: _used_options(methods.get(name)) for name in names}
+    every = {option for used in known.values() for option in used}
+    for option in options:
         method, _, own = option.rpartition(".")
         choices = known.get(method, set()) if method else every
         require(
@@ -316,16 +332,16 @@ def _check_used(names: Sequence[str], given: dict[str, Any]) -> None:
         )
 
 
-def _resolved(
+def _method_options(
     protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]
 ) -> tuple[MethodOptions, str, str | None]:
     """Every option of a method on a task, whose settings they are, and the protocol they are published for."""
-    own = {option.rpartition(".")[2]: v for option, v in given.items() if option.startswith(f"{entry.name}.")}
+    used, own = _used_options(entry), f"{entry.name}."
     changed = {
-        **{option: v for option, v in protocol.options.items() if option in _known(entry)},
+        **{option: value for option, value in protocol.options.items() if option in used},
         **protocol.method_options.get(entry.name, {}),
-        **{option: v for option, v in given.items() if option in _known(entry)},
-        **own,
+        **{option: value for option, value in given.items() if option in used},
+        **{option.removeprefix(own): value for option, value in given.items() if option.startswith(own)},
     }
     published = protocol.published if protocol.published in entry.protocols else None
     where = task if published and task in TASKS[published] else None
@@ -333,7 +349,7 @@ def _resolved(
     return config, entry.settings_note(config, published, where), published
 
 
-def _from_views(entry: Entry, config: MethodOptions) -> bool:
+def _refreshes_from_views(entry: Entry, config: MethodOptions) -> bool:
     """Whether the method refreshes from several views of the target."""
     with torch.device("meta"):
         network = Network(nn.Identity(), 2, 2, entry.method.head(config), nn.Linear(2, 2))
@@ -349,28 +365,38 @@ def _check_classifier(config: MethodOptions, data: Dataset) -> None:
     )
 
 
-def _known(entry: Entry) -> set[str]:
-    """The options that a method makes use of."""
+def _used_options(entry: Entry) -> set[str]:
+    """The options that a method uses."""
     kind = entry.method.Options
     return {f.name for f in fields(kind)} - {*kind.unused}
 
 
-# --- execute ----------------------------------------------------------------------------------------------
-# The one place where the benchmark meets training.
-
-
-_OFTEN = 2.0  # seconds between two words on how far a run has come
-Place = Callable[[Model, Target, Target], pd.DataFrame]  # of source and target
+_INTERVAL = 2.0  # seconds between two reports on the progress of a run
+Projection = Callable[[Model, Target, Target], pd.DataFrame]  # of source and target to the plane
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a run leaves behind; no target label had a part in it.
+    """The result of a run; target labels had no part in it.
 
-    `evaluations` has a row per look at the target (phase, step, candidate, and a column per label-free score),
-    `predictions` the classes it gave then, [evaluations, rows], and `probabilities` their means over the rows,
-    [evaluations, classes]; `selected` is the row each rule chose; `summary` is the run's own: verdict,
-    classes, leaderboard. `points` are rows of both domains in the plane, where somebody wants to draw them.
+    Attributes
+    ----------
+    history : DataFrame
+        A row per step that was logged.
+    evaluations : DataFrame
+        A row per evaluation of the target: phase, step, candidate, and a column per label-free score.
+    predictions : array
+        Predicted classes, [evaluations, samples].
+    probabilities : array
+        Mean probabilities over the samples, [evaluations, classes].
+    selected : dict
+        By selection rule: the evaluation it chose.
+    steps, seconds, cpu_seconds : int, float, float
+        Of training.
+    summary : dict
+        The run's own verdict, classes and leaderboard.
+    points : DataFrame, optional
+        Samples of both domains in the plane, for drawings.
     """
 
     history: pd.DataFrame
@@ -385,13 +411,13 @@ class Outcome:
     points: pd.DataFrame | None = None
 
 
-def execute(job: Job, place: Place | None = None) -> Outcome:
-    """Carry a job out, on one thread; `place` puts both domains into the plane as the model sees them."""
-    spec, opened = opened_job(job)
+def execute(job: Job, projection: Projection | None = None) -> Outcome:
+    """Carry a job out on one thread; with a `projection`, keep points of both domains."""
+    spec, opened = open_job(job)
     start, cpu_start = time.perf_counter(), time.process_time()
-    # of the automatic choice only parts could be told
-    callbacks = [_Telling(job.tell)] if job.tell is not None and job.method != AUTO else []
-    run, target = train(spec, opened, callbacks=callbacks)
+    # `auto` trains several candidates: a callback would report the progress of each
+    report = job.on_progress if job.method != AUTO else None
+    run, target = train(spec, opened, callbacks=[] if report is None else [_ProgressReport(report)])
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     table = pd.DataFrame(
         [{"phase": e.phase, "step": e.step, "candidate": e.candidate, **e.scores} for e in run.evaluations]
@@ -412,22 +438,24 @@ def execute(job: Job, place: Place | None = None) -> Outcome:
         seconds=seconds,
         cpu_seconds=cpu_seconds,
         summary={name: run.summary().get(name) for name in ("verdict", "classes", "leaderboard")},
-        points=place(run.model, opened.domains(run.model.front, spec, False).source, target) if place else None,
+        points=None
+        if projection is None
+        else projection(run.model, opened.domains(run.model.front, spec, False).source, target),
     )
 
 
-class _Telling(Callback):
-    """Passes on how far a run has come, now and then."""
+class _ProgressReport(Callback):
+    """Reports which proportion of a run is done, every few seconds."""
 
-    def __init__(self, tell: Callable[[float], None]) -> None:
-        self.tell, self.told = tell, time.monotonic()
+    def __init__(self, on_progress: Callable[[float], None]) -> None:
+        self.on_progress, self.last = on_progress, time.monotonic()
 
     def on_step(self, trainer: Trainer, step: Step) -> None:
-        """After an update."""
-        if time.monotonic() - self.told >= _OFTEN:
-            done, every = step.number + 1, sum(phase.steps for phase in trainer.recipe.phases)
-            self.told = time.monotonic()
-            self.tell((trainer.recipe.before(step.phase) + done) / every)
+        """Report, if the last report is old enough."""
+        if time.monotonic() - self.last >= _INTERVAL:
+            self.last = time.monotonic()
+            done = trainer.recipe.before(step.phase) + step.number + 1
+            self.on_progress(done / sum(phase.steps for phase in trainer.recipe.phases))
 
 
 _prepared: dict[tuple[str, bool], list[SelectionRule]] = {}  # of the last target: runs of a task follow on
@@ -445,8 +473,8 @@ def _prepared_rules(data: str, opened: Opened, spec: Spec) -> list[SelectionRule
     return _prepared[key]
 
 
-def opened_job(job: Job) -> tuple[Spec, Opened]:
-    """What a job asks of the engine, and its samples."""
+def open_job(job: Job) -> tuple[Spec, Opened]:
+    """The spec of a job, and its samples."""
     pair = job.pair
     spec = Spec(
         method=job.method,
@@ -457,16 +485,16 @@ def opened_job(job: Job) -> tuple[Spec, Opened]:
         evaluate_every=job.evaluate_every,
     )
     if job.images is not None:
-        seen = {name: getattr(job.images.spec, name) for name in (*IMAGE_FIELDS, "ten_crop")}
-        return dataclasses.replace(spec, workers=1, **seen), open_pair(job.images, pair)
-    source, target = pair.shipped or (samples(pair.source), samples(pair.target))
+        settings = {name: getattr(job.images.spec, name) for name in (*IMAGE_FIELDS, "ten_crop")}
+        return dataclasses.replace(spec, workers=1, **settings), open_pair(job.images, pair)
+    source, target = pair.arrays or (read_samples(pair.source), read_samples(pair.target))
     x, xt = source[pair.source_rows], target[pair.target_rows]
     classes = list(range(pair.num_classes))
     return spec, OpenedArrays(ArraySamples(x.shape[1:]), x, pair.source_labels, xt, classes)
 
 
 @lru_cache(maxsize=4)
-def samples(file: File) -> np.ndarray:
+def read_samples(file: File) -> np.ndarray:
     """Features of a file; a worker reads those of a task once, not for every run."""
-    check_same(file.path, digest_of(file.path.read_bytes()) == file.digest)
+    _check_unchanged(file.path, digest_of(file.path.read_bytes()) == file.digest)
     return read_features(file.path).features

@@ -1,4 +1,4 @@
-"""A study: a protocol, the methods to put through it, and the tables that come out."""
+"""A study: a protocol and the methods to run on it; running it; its tables."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import Any
 import pandas as pd
 
 from ba3us.bench.database import Database, Failure
-from ba3us.bench.domains import STAND_IN, Dataset, Domain, dataset, inspect
+from ba3us.bench.domains import STAND_IN, Dataset, Domain, dataset, find_domains
 from ba3us.bench.jobs import (
+    ImageSettings,
     Job,
+    MethodRow,
     Outcome,
-    Sight,
-    System,
-    check_kind,
-    chosen_methods,
+    are_images,
     execute,
+    fill_caches,
+    image_settings,
     jobs,
-    labelled,
-    narrowed,
-    sight,
+    method_rows,
+    parse_methods,
+    restrict,
     tuned_with_labels,
-    warm,
 )
 from ba3us.bench.protocol import Protocol, Subset, read_protocol
 from ba3us.bench.tables import Table, markdown, tables
@@ -38,18 +38,14 @@ from ba3us.errors import did_you_mean, require
 from ba3us.progress import bar
 from ba3us.training.evaluation import rules_for_records
 
-# --- study ------------------------------------------------------------------------------------------------
-# A study: a protocol, the methods to put through it, and the tables that come out.
-
-
-Begin = Callable[..., Iterator[tuple[Job, Outcome | Failure]]]  # given whom to tell of shares
-_MOST_NAMED = 3  # runs that a line of progress has room for
-_NAMED = ("key", "label", "protocol", "task", "variant", "method", "seed", "settings")
+Start = Callable[..., Iterator[tuple[Job, Outcome | Failure]]]  # called with on_progress
+_MAX_NAMED = 3  # runs named in a line of progress
+_JOB_COLUMNS = ("key", "label", "protocol", "task", "variant", "method", "seed", "settings")
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is to be run."""
+    """The runs of a protocol: its datasets, the jobs, and notes that stand below every table."""
 
     protocol: Protocol
     datasets: list[Dataset]
@@ -61,7 +57,7 @@ def prepare(
     named: str | Path,
     root: Path | None = None,
     *,
-    methods: str | Sequence[System] = "source-only,e-dann,ba3us",
+    methods: str | Sequence[MethodRow] = "source-only,e-dann,ba3us",
     seeds: int | None = None,
     options: dict[str, Any] | None = None,
     label: str = "{method}",
@@ -73,58 +69,81 @@ def prepare(
     first: Sequence[int] = (),
     evaluate_every: int | None = None,
 ) -> Study:
-    """Read a protocol, check its data, and list the runs; lists of names are comma-separated.
+    """Read a protocol, check its data, and list the runs.
 
-    `images` are fields of a spec, for domains of images; `anyway` leaves out to count samples. `first`: in
-    place of the protocol's targets, those with the first so many classes, as far as there are so many.
-    `evaluate_every`: look at the target also every so many updates.
+    Parameters
+    ----------
+    named : str or path
+        A shipped protocol, or a YAML file.
+    root : path, optional
+        Folder of the data; by default the protocol's.
+    methods : str or sequence of MethodRow
+        Comma-separated names, ``all``, or rows with options of their own.
+    seeds : int, optional
+        How many; by default the protocol's.
+    options : dict, optional
+        Hyper-parameters, for all methods that have them (``steps``) or for one (``etn.steps``).
+    label : str
+        A pattern for the rows of tables, with ``{method}``.
+    tasks, variants, selection : str, optional
+        Comma-separated names of tasks, targets and selection rules; by default the protocol's.
+    images : dict, optional
+        Fields of a spec, for domains of images.
+    skip_count_check : bool
+        Do not compare the numbers of samples with those the protocol expects.
+    first : sequence of int
+        In place of the protocol's targets: the first k classes, for every k for which there are enough.
+    evaluate_every : int, optional
+        Evaluate the target also every so many steps.
     """
-    protocol = narrowed(read_protocol(named), tasks, variants, selection)
+    protocol = restrict(read_protocol(named), tasks, variants, selection)
     protocol = dataclasses.replace(protocol, expected={}) if skip_count_check else protocol
     known = rules_for_records()
     for rule in protocol.selection:
         require(rule in known, f"Unknown selection rule {rule!r}: {did_you_mean(rule, known)}")
-    domains, wrong = inspect(protocol, root, bool(images))
-    rest = f"{len(wrong) - 1} more; ba3us bench {protocol.name} --check lists them"
-    more = f" ({rest})" if len(wrong) > 1 else ""
-    require(not wrong, f"{wrong[0] if wrong else ''}{more}")
-    seen = sight(protocol, images or {}) if check_kind(domains.values(), images or {}) else None
-    systems = methods
-    if isinstance(systems, str):
-        systems = labelled(chosen_methods(systems, seen is not None), label)
+    domains, problems = find_domains(protocol, root, bool(images))
+    rest = f" ({len(problems) - 1} more; ba3us bench {protocol.name} --check lists them)"
+    require(not problems, f"{problems[0] if problems else ''}{rest if len(problems) > 1 else ''}")
+    requested = images or {}
+    settings = image_settings(protocol, requested) if are_images(domains.values(), requested) else None
+    rows = methods
+    if isinstance(rows, str):
+        rows = method_rows(parse_methods(rows, settings is not None), label)
     if first:
         protocol = _with_first(protocol, domains, first)
     datasets = [
         dataset(protocol, domains, task, subset) for task in protocol.tasks for subset in protocol.targets
     ]
-    todo = jobs(protocol, datasets, systems, seeds or protocol.seeds, options or {}, seen, evaluate_every)
-    notes = _notes(protocol, [s.method for s in systems], {d.backbone for d in domains.values()}, seen)
+    listed = jobs(protocol, datasets, rows, seeds or protocol.seeds, options or {}, settings, evaluate_every)
+    notes = _notes(protocol, [row.method for row in rows], {d.backbone for d in domains.values()}, settings)
     notes += ["Samples were not counted."] if skip_count_check else []
     if evaluate_every is not None:
-        notes.append(f"The target was also looked at every {evaluate_every} updates.")
+        notes.append(f"The target was also evaluated every {evaluate_every} steps.")
     folder = root or protocol.folder
     stand_ins = (place / STAND_IN for place in (folder, folder.resolve().parent))
     notes += [file.read_text(encoding="utf-8").strip() for file in stand_ins if file.is_file()]
-    return Study(protocol, datasets, todo, notes)
+    return Study(protocol, datasets, listed, notes)
 
 
 def _with_first(protocol: Protocol, domains: dict[str, Domain], first: Sequence[int]) -> Protocol:
     """Targets of the first k classes, for every k that all tasks have classes for."""
     counts = [domains[t.source].counts.keys() & domains[t.target].counts.keys() for t in protocol.tasks]
-    most = min(len(shared & set(protocol.classes or shared)) for shared in counts)
-    targets = tuple(Subset(str(k), first=k) for k in first if k <= most)
-    require(bool(targets), f"Source and target share {most} classes, none of {list(first)}: ask for fewer.")
+    shared_by_all = min(len(shared & set(protocol.classes or shared)) for shared in counts)
+    targets = tuple(Subset(str(k), first=k) for k in first if k <= shared_by_all)
+    require(
+        bool(targets), f"Source and target share {shared_by_all} classes, none of {list(first)}: ask for fewer."
+    )
     return dataclasses.replace(protocol, targets=targets)
 
 
 def check(named: str | Path, root: Path | None = None, tasks: str | None = None) -> tuple[list[str], list[str]]:
     """What the data of a protocol's tasks is, and what is wrong with it, a sentence each."""
-    domains, wrong = inspect(narrowed(read_protocol(named), tasks, None, None), root)
-    found = [
+    domains, problems = find_domains(restrict(read_protocol(named), tasks, None, None), root)
+    findings = [
         f"Domain {d.name} ({d.file.path}): {len(d.classes)} samples of {len(d.counts)} classes."
         for d in domains.values()
     ]
-    return found, wrong
+    return findings, problems
 
 
 def run(
@@ -137,7 +156,7 @@ def run(
     address: str | None = None,
     with_points: bool = False,
 ) -> pd.DataFrame:
-    """Run what `out` has not got yet; returns a row per job, with the columns of :meth:`Database.table`.
+    """Run what the database `out` lacks; returns a row per job, with the columns of :meth:`Database.table`.
 
     With the `address` of a Ray cluster its machines run it, else processes on this one. With `with_points`
     finished runs must have points, which `work` must then give.
@@ -149,25 +168,25 @@ def run(
         done = database.outcomes(with_points)
         todo = [job for job in study.jobs if job.key not in done]
         labels = {data.digest: data.labels for data in study.datasets}
-        asked_for = {job.data: (job.images, job.pair) for job in todo}
-        warm(((seen, pair) for seen, pair in asked_for.values() if seen is not None), show)
+        needed = {job.data: (job.images, job.pair) for job in todo}
+        fill_caches(((images, pair) for images, pair in needed.values() if images is not None), show)
         try:
             # another benchmark may have been faster by the time a job's turn comes
             missing = (job for job in todo if not database.has(job.key, with_points))
             if address is None:
                 on_gpu = any(job.images is not None and job.images.spec.device == "cuda" for job in todo)
                 workers = workers or int(on_gpu)  # runs would fight for the memory of the one device
-                begin: Begin = partial(run_local, missing, workers, work)
+                start: Start = partial(run_local, missing, workers, work)
             else:
-                begin = partial(run_on_ray, missing, address, workers, work)
-            _record(database, begin, labels, len(todo), show)
+                start = partial(run_on_ray, missing, address, workers, work)
+            _record(database, start, labels, len(todo), show)
         except (KeyboardInterrupt, SystemExit):
             left = len({job.key for job in todo} - database.outcomes(with_points).keys())
             print(f"Stopped with {left} runs to go: the same command goes on from {out}.", file=sys.stderr)
             raise
-        asked = pd.DataFrame([{name: getattr(job, name) for name in _NAMED} for job in study.jobs])
-        found = database.table(job.key for job in study.jobs)
-        return asked.merge(found.drop(columns=[*_NAMED[1:]]), on="key", how="left")
+        jobs = pd.DataFrame([{name: getattr(job, name) for name in _JOB_COLUMNS} for job in study.jobs])
+        runs = database.table(job.key for job in study.jobs)
+        return jobs.merge(runs.drop(columns=[*_JOB_COLUMNS[1:]]), on="key", how="left")
 
 
 def count_failed(rows: pd.DataFrame) -> int:
@@ -175,26 +194,26 @@ def count_failed(rows: pd.DataFrame) -> int:
     return int((rows["outcome"] == "failed").sum())
 
 
-def _record(database: Database, begin: Begin, labels: dict[str, Any], total: int, show: bool) -> None:
-    """Keep what comes of the runs, and show how far they are, also within a run where that is known."""
+def _record(database: Database, start: Start, labels: dict[str, Any], total: int, show: bool) -> None:
+    """Store results as runs end, and show the progress of ended and running ones."""
     with bar("Benchmark", total, show) as progress:
-        done, going, last = 0, dict[str, tuple[str, float]](), ""
+        done, running, last = 0, dict[str, tuple[str, float]](), ""
 
-        def shown() -> None:
-            words = [f"{name} {share:.0%}" for name, share in list(going.values())[:_MOST_NAMED]]
-            said = " · ".join(filter(None, (last, ", ".join(words))))
-            progress.update(done + sum(share for _, share in going.values()), said)
+        def update() -> None:
+            names = ", ".join(f"{name} {part:.0%}" for name, part in list(running.values())[:_MAX_NAMED])
+            parts = sum(part for _, part in running.values())
+            progress.update(done + parts, " · ".join(filter(None, (last, names))))
 
-        def told(job: Job, share: float) -> None:
-            going[job.key] = f"{job.label} {job.task}", share
-            shown()
+        def on_progress(job: Job, part: float) -> None:
+            running[job.key] = f"{job.label} {job.task}", part
+            update()
 
-        for job, outcome in begin(told=told):
+        for job, outcome in start(on_progress=on_progress):
             database.record(job, outcome, labels[job.data])
-            going.pop(job.key, None)
+            running.pop(job.key, None)
             failed = "failed" if isinstance(outcome, Failure) else ""
             done, last = done + 1, " ".join(filter(None, (job.label, job.task, job.variant, failed)))
-            shown()
+            update()
 
 
 def study_tables(study: Study, rows: pd.DataFrame) -> list[Table]:
@@ -217,18 +236,21 @@ def made_by(study: Study) -> tuple[str, str]:
     return shlex.join(["ba3us", *sys.argv[1:]]), ", ".join(what)
 
 
-def _notes(protocol: Protocol, names: list[str], backbones: set[str | None], seen: Sight | None) -> list[str]:
-    made = ", ".join(sorted(name for name in backbones if name))
-    meant = (
-        f" (the protocol's backbone is {protocol.backbone})" if protocol.backbone not in (None, made) else ""
-    )
-    said = [f"Features: frozen, {made or 'as in the files'}{meant}."]
-    if seen is not None:
-        how = "" if seen.spec.precision == "float32" else f", {seen.spec.precision}"
-        said = [f"Images: {seen.spec.backbone}, trained: {seen.spec.train}, views: {seen.spec.views}{how}."]
+def _notes(
+    protocol: Protocol, names: list[str], backbones: set[str | None], images: ImageSettings | None
+) -> list[str]:
+    if images is None:
+        used = ", ".join(sorted(name for name in backbones if name))
+        other = protocol.backbone not in (None, used)
+        expected = f" (the protocol's backbone is {protocol.backbone})" if other else ""
+        notes = [f"Features: frozen, {used or 'as in the files'}{expected}."]
+    else:
+        spec = images.spec
+        precision = "" if spec.precision == "float32" else f", {spec.precision}"
+        notes = [f"Images: {spec.backbone}, trained: {spec.train}, views: {spec.views}{precision}."]
     if tuned := tuned_with_labels(protocol, names):
-        said.append(f"Published settings of single tasks tuned with target labels: {', '.join(tuned)}.")
-    return said
+        notes.append(f"Published settings of single tasks tuned with target labels: {', '.join(tuned)}.")
+    return notes
 
 
 def commit() -> str | None:

@@ -1,6 +1,7 @@
-"""Many runs on the machines of a Ray cluster: every run is a task of one core, and only this process records.
+"""Many runs side by side: in processes of this machine, or on the machines of a Ray cluster.
 
-Feature files are shipped; images, and a file of weights, must lie under the same path on every machine.
+Only the process that calls this records results. On a cluster every run is a task of one core. Feature arrays
+are sent along; images, and a file of weights, must have the same path on every machine.
 """
 
 from __future__ import annotations
@@ -19,24 +20,26 @@ import torch
 from ba3us.auto.candidates import serve_parent
 from ba3us.bench.database import Failure
 from ba3us.bench.domains import File
-from ba3us.bench.jobs import THREADS, Job, Outcome, execute, samples
+from ba3us.bench.jobs import THREADS, Job, Outcome, execute, read_samples
 from ba3us.data.machine import cpu_count
 from ba3us.errors import UserError, optional_import, require
 
-# --- local ------------------------------------------------------------------------------------------------
-# Many runs on this machine: processes with one thread each, none of which can take the others along.
-
-
 Work = Callable[[Job], Outcome]
-RunReport = Callable[[Job, float], None]
+ProgressReport = Callable[[Job, float], None]
 _PATIENCE = 5  # seconds that a worker is given to end
+_RETRIES = 3  # of a cluster's run whose process or machine died
+_ANSWER_TIMEOUT = 10.0  # seconds for a cluster's first answer
+_QUEUED_PER_CORE = 2  # runs handed to a cluster, so that no core waits for this process
 _SPAWN = get_context("spawn")
 
 
 def run_local(
-    jobs: Iterable[Job], workers: int = 0, work: Work = execute, told: RunReport | None = None
+    jobs: Iterable[Job], workers: int = 0, work: Work = execute, on_progress: ProgressReport | None = None
 ) -> Iterator[tuple[Job, Outcome | Failure]]:
-    """Carry jobs out side by side and give each with what became of it, as they end.
+    """Carry jobs out in processes of one thread each, and yield each job with its result as it ends.
+
+    The pool is hand-made because a worker that dies must fail its own run only: ``ProcessPoolExecutor`` and
+    loky give up the whole pool then.
 
     Parameters
     ----------
@@ -46,24 +49,24 @@ def run_local(
         Processes; 0: one per core.
     work : callable
         What a worker does with a job; it must be importable.
-    told : callable
-        Hears of a job that has not ended yet which share of it is done.
+    on_progress : callable
+        Called with a running job and the proportion of it that is done.
     """
     waiting, busy, idle = iter(jobs), dict[Any, _Worker](), list[_Worker]()
-    most = workers or cpu_count()  # not torch's threads, of which a run has one
+    limit = workers or cpu_count()  # not torch's threads, of which a run has one
     try:
         while True:
-            while len(busy) < most and (job := next(waiting, None)) is not None:
+            while len(busy) < limit and (job := next(waiting, None)) is not None:
                 worker = idle.pop() if idle else _Worker(work)
                 busy[worker.pipe] = worker
-                worker.give(job)
+                worker.send(job)
             if not busy:
                 return
             for pipe in connection.wait(list(busy)):
-                worker, outcome = busy[pipe], busy[pipe].take()
+                worker, outcome = busy[pipe], busy[pipe].receive()
                 if isinstance(outcome, float):
-                    if told is not None:
-                        told(worker.job, outcome)
+                    if on_progress is not None:
+                        on_progress(worker.job, outcome)
                     continue
                 del busy[pipe]
                 if worker.alive:
@@ -80,19 +83,19 @@ class _Worker:
     job: Job
 
     def __init__(self, work: Work) -> None:
-        self.pipe, theirs = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=_serve, args=(theirs, work), daemon=True)
+        self.pipe, other_end = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(target=_serve, args=(other_end, work), daemon=True)
         self.process.start()
-        theirs.close()
+        other_end.close()
         self.alive = True
 
-    def give(self, job: Job) -> None:
+    def send(self, job: Job) -> None:
         self.job = job
-        with suppress(OSError):  # a worker that died is found out when its answer is taken
+        with suppress(OSError):  # receive() notices that a worker has died
             self.pipe.send(job)
 
-    def take(self) -> Outcome | Failure | float:
-        """What became of the job, or the share of it that is done so far."""
+    def receive(self) -> Outcome | Failure | float:
+        """The result of the job, or the proportion of it that is done so far."""
         with suppress(EOFError, OSError):
             return self.pipe.recv()
         self.alive = False
@@ -103,36 +106,25 @@ class _Worker:
     def end(self) -> None:
         self.process.terminate()
         self.process.join(_PATIENCE)
-        self.process.kill()  # it may have been busy with something that does not listen
+        self.process.kill()  # it may ignore the signal
         self.process.join()
 
 
 def _serve(pipe: Any, work: Work) -> None:
     serve_parent()
     torch.set_num_threads(THREADS)
-    with suppress(EOFError, OSError):  # the first process is gone
+    with suppress(EOFError, OSError):  # the main process has ended
         while True:
-            pipe.send(tried(work, dataclasses.replace(pipe.recv(), tell=pipe.send)))
+            pipe.send(attempt(work, dataclasses.replace(pipe.recv(), on_progress=pipe.send)))
 
 
-def tried(work: Callable[..., Outcome], *given: Any) -> Outcome | Failure:
-    """What comes of a work, also if nothing does."""
+def attempt(work: Callable[..., Outcome], *arguments: Any) -> Outcome | Failure:
+    """The result of a run, or the first line of its error."""
     try:
-        return work(*given)
-    except Exception as error:  # a run that diverges or does not fit is a row as well
-        words = str(error).strip().splitlines()
-        return Failure(words[0] if words else type(error).__name__)
-
-
-# --- cluster ----------------------------------------------------------------------------------------------
-# Many runs on the machines of a Ray cluster: every run is a task of one core, and only this process records.
-#
-# Feature files are shipped; images, and a file of weights, must lie under the same path on every machine.
-
-
-_RETRIES = 3  # of a run whose process or machine died
-_ANSWER_TIMEOUT = 10.0  # seconds for a first answer
-_AHEAD = 2  # runs handed out per core, so that none waits for this process
+        return work(*arguments)
+    except Exception as error:  # a run that diverges or runs out of memory is a row of the results as well
+        lines = str(error).strip().splitlines()
+        return Failure(lines[0] if lines else type(error).__name__)
 
 
 def run_on_ray(
@@ -140,9 +132,9 @@ def run_on_ray(
     address: str = "auto",
     workers: int = 0,
     work: Work = execute,
-    told: RunReport | None = None,
+    on_progress: ProgressReport | None = None,
 ) -> Iterator[tuple[Job, Outcome | Failure]]:
-    """Carry jobs out on a cluster and give each with what became of it, as they end.
+    """Carry jobs out on a cluster, and yield each job with its result as it ends.
 
     Parameters
     ----------
@@ -154,22 +146,22 @@ def run_on_ray(
         Runs at the same time; 0: as many as the cluster has cores.
     work : callable
         What a task does with a job; every machine must be able to import it.
-    told : callable
-        As of the local engine; nothing is heard of tasks before they end.
+    on_progress : callable
+        Not called: tasks report nothing before they end.
     """
     ray: Any = optional_import("ray", "ray")
-    waiting, busy, shipped = iter(jobs), dict[Any, Job](), dict[File, Any]()
+    waiting, busy, arrays = iter(jobs), dict[Any, Job](), dict[File, Any]()
     with _connected(ray, address):
-        task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_carried)
+        task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run_task)
         try:
             while True:
-                most = workers or _AHEAD * int(ray.cluster_resources().get("CPU", 1))
-                while len(busy) < most and (job := next(waiting, None)) is not None:
-                    busy[_handed(ray, task, work, job, shipped)] = job
+                limit = workers or _QUEUED_PER_CORE * int(ray.cluster_resources().get("CPU", 1))
+                while len(busy) < limit and (job := next(waiting, None)) is not None:
+                    busy[_submit(ray, task, work, job, arrays)] = job
                 if not busy:
                     return
                 for ended in ray.wait(list(busy))[0]:
-                    yield busy.pop(ended), _taken(ray, ended)
+                    yield busy.pop(ended), _result(ray, ended)
         finally:
             for reference in busy:
                 with suppress(ray.exceptions.RayError):
@@ -178,7 +170,7 @@ def run_on_ray(
 
 @contextmanager
 def _connected(ray: Any, address: str) -> Iterator[None]:
-    """Be a part of the cluster while this lasts; a caller who is one already stays one."""
+    """Connect to the cluster, unless the caller is connected already."""
     if ray.is_initialized():
         yield
         return
@@ -198,23 +190,23 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def _handed(ray: Any, task: Any, work: Work, job: Job, shipped: dict[File, Any]) -> Any:
-    """A reference to what will become of a job; samples of a feature file are shipped once for all runs."""
+def _submit(ray: Any, task: Any, work: Work, job: Job, arrays: dict[File, Any]) -> Any:
+    """Start a task and return the reference to its result; a feature file is sent once for all runs."""
     versions = job.spec["versions"]
     if job.images is not None:
         on_gpu = int(job.images.spec.device == "cuda")
         return task.options(num_gpus=on_gpu).remote(work, job, versions)
     for file in (job.pair.source, job.pair.target):
-        if file not in shipped:
-            shipped[file] = ray.put(samples(file))
-    return task.remote(work, job, versions, shipped[job.pair.source], shipped[job.pair.target])
+        if file not in arrays:
+            arrays[file] = ray.put(read_samples(file))
+    return task.remote(work, job, versions, arrays[job.pair.source], arrays[job.pair.target])
 
 
-def _carried(work: Work, job: Job, versions: dict[str, str], *both: Any) -> Outcome | Failure:
-    """In a task: carry a job out on samples that came along."""
+def _run_task(work: Work, job: Job, versions: dict[str, str], *arrays: Any) -> Outcome | Failure:
+    """In a task: carry a job out on the arrays that came with it."""
     torch.set_num_threads(THREADS)
-    job = dataclasses.replace(job, pair=dataclasses.replace(job.pair, shipped=both))
-    return tried(_checked, work, job, versions)
+    job = dataclasses.replace(job, pair=dataclasses.replace(job.pair, arrays=arrays))
+    return attempt(_checked, work, job, versions)
 
 
 def _checked(work: Work, job: Job, versions: dict[str, str]) -> Outcome:
@@ -223,7 +215,7 @@ def _checked(work: Work, job: Job, versions: dict[str, str]) -> Outcome:
     return work(job)
 
 
-def _taken(ray: Any, reference: Any) -> Outcome | Failure:
+def _result(ray: Any, reference: Any) -> Outcome | Failure:
     try:
         return ray.get(reference)
     except ray.exceptions.RayError as error:

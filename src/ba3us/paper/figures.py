@@ -114,8 +114,8 @@ def legend_above(figure: Any, axes: Any, extra: Sequence[Any] = (), columns: int
 # Both domains in the plane (figure 5): t-SNE of what a trained network sees of some of their rows.
 
 
-def placed(job: Job) -> Outcome:
-    """Carry a job out as a benchmark does, and keep where its samples lie."""
+def execute_with_points(job: Job) -> Outcome:
+    """Carry a job out as a benchmark does, and keep its samples in the plane."""
     return execute(job, in_plane)
 
 

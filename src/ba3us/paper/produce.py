@@ -1,4 +1,8 @@
-"""A table or figure of the paper in one call: runs what is missing, writes the files."""
+"""The paper's tables and figures: a plan of what each needs, as data, and one call that runs and writes it.
+
+Rows are called as the paper prints them and stand in its order. A row without a method is on paper only: its
+number is shown, nothing is run for it.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +18,13 @@ import pandas as pd
 from ba3us import bench
 from ba3us.assess.scoring import updates_before
 from ba3us.bench.database import Database
-from ba3us.bench.jobs import listed
+from ba3us.bench.jobs import execute, split_names
 from ba3us.bench.protocol import results as paper_results
 from ba3us.bench.tables import Cell, Table
 from ba3us.data.writing import new_file
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.registry import TASKS
 from ba3us.paper import figures
-from ba3us.paper import figures as drawings
-from ba3us.paper.figures import placed
-
-# --- plans ------------------------------------------------------------------------------------------------
-# What each table and figure of the paper needs, as data: protocols, tasks, systems, options.
-#
-# Rows are called as the paper prints them and stand in its order. A row without a method is on paper only:
-# its number is shown, nothing is run for it.
-
 
 _NUMBERS = (1, 2, 3, 4, 5, 7, 10, 15, 25, 35, 45, 55, 65)  # of target classes, for any protocol
 Drawing = Literal["table", "accuracy_by_classes", "class_weights", "convergence", "embedding"]
@@ -37,7 +32,7 @@ Drawing = Literal["table", "accuracy_by_classes", "class_weights", "convergence"
 
 @dataclass(frozen=True)
 class Row:
-    """A system as the paper prints it, our method for it (none: on paper only), and its options."""
+    """A method as the paper prints it, its registered name (none: on paper only), and its options."""
 
     printed: str
     method: str | None
@@ -56,11 +51,11 @@ class Part:
     tasks : tuple of str
         In the order of the columns.
     rows : tuple of Row
-        The systems.
+        The methods.
     drawing : str
         "table", or the function of :mod:`ba3us.paper.figures`.
     dataset, setting, backbone : str
-        As the paper prints them; empty once the part is moved to a protocol the paper has not.
+        As the paper prints them; empty for a protocol that the paper lacks.
     target_classes : tuple of int
         The target keeps the first k classes in alphabetical order, for each of these; empty: the protocol's.
     """
@@ -84,23 +79,23 @@ class Plan:
     parts: tuple[Part, ...]
 
     def on(self, protocol: str, tasks: Sequence[str], target_classes: Sequence[int] = ()) -> Plan:
-        """The same systems and drawings on another protocol's tasks; parts that become alike are joined.
+        """The same methods and drawings on another protocol's tasks; parts that become equal are joined.
 
         `target_classes` are the numbers of classes of a study that has them, as far as there are so many.
         """
         require(len(tasks) > 0, f"{self.name} is to run on no task of {protocol!r}: name at least one.")
-        moved: dict[Part, list[Row]] = {}
+        parts: dict[Part, list[Row]] = {}
         for part in self.parts:
             numbers = tuple(target_classes or _NUMBERS) if part.target_classes else ()
-            place = Part(protocol, tuple(tasks), (), part.drawing, "", part.setting, "", numbers)
-            rows = moved.setdefault(place, [])
+            part_on = Part(protocol, tuple(tasks), (), part.drawing, "", part.setting, "", numbers)
+            rows = parts.setdefault(part_on, [])
             rows += [row for row in part.rows if row not in rows]
-        return replace(self, parts=tuple(replace(place, rows=tuple(rows)) for place, rows in moved.items()))
+        return replace(self, parts=tuple(replace(part, rows=tuple(rows)) for part, rows in parts.items()))
 
 
 _31, _HOME = ("office31", "Office31"), ("office-home", "Office-Home")
 _IMAGENET = ("imagenet-caltech", "ImageNet-Caltech")
-_AUGMENTED = "the printed number was measured with augmentation at evaluation, ours is not"
+_AUGMENTED = "the printed number was measured with augmentation at evaluation, the one above it was not"
 
 
 def _rows(*printed: str) -> tuple[Row, ...]:
@@ -119,12 +114,12 @@ def _sweep(option: str, *values: float) -> tuple[Part, ...]:
 
 _FIRST = _rows("ResNet-50", "ADDA", "CDAN+E", "IWAN", "SAN", "PADA")
 _LAST = _rows("E-DANN", "BAA", "BA3US")
-_OURS = _rows("Source only") + _LAST  # the systems of figures 3a, 4 and 5
+_STUDIED = _rows("Source only") + _LAST  # the methods of figures 3a, 4 and 5
 _CLOSED = (
     Row("CDAN+E*", "cdan+e", note=_AUGMENTED),
     *_rows("MCS", "DRCN"),
     Row("CDAN+TransNorm*", "cdan+transnorm", note=_AUGMENTED),
-    Row("SAFN*", None, note="SAFN with augmentation at evaluation, which ours has not"),
+    Row("SAFN*", None, note="SAFN with augmentation at evaluation, which ba3us does not have"),
     *_rows("SAFN"),
     *(Row(name, f"{name.lower()}-closed") for name in ("BAA", "BA3US", "BAA+CDAN", "BA3US+CDAN")),
 )
@@ -140,7 +135,7 @@ _TABLE4 = _part(_HOME, _CLOSED, suffix="-closed", setting="closed-set")
 _FIGURE3 = (
     # the paper does not print its numbers of classes; its text speaks of a fall after 15, Office-Home has 65
     _part(
-        _HOME, _OURS, "Ar->Cl", drawing="accuracy_by_classes", target_classes=(5, 10, 15, 25, 35, 45, 55, 65)
+        _HOME, _STUDIED, "Ar->Cl", drawing="accuracy_by_classes", target_classes=(5, 10, 15, 25, 35, 45, 55, 65)
     ),
     _part(_HOME, _rows("BA3US"), "Ar->Cl", drawing="class_weights"),
     _part(_31, _rows("BA3US"), "A->D", drawing="class_weights"),
@@ -148,7 +143,9 @@ _FIGURE3 = (
 
 
 def _both(drawing: Drawing) -> tuple[Part, ...]:
-    return tuple(_part(data, _OURS, task, drawing=drawing) for data, task in ((_HOME, "Ar->Cl"), (_31, "A->D")))
+    return tuple(
+        _part(data, _STUDIED, task, drawing=drawing) for data, task in ((_HOME, "Ar->Cl"), (_31, "A->D"))
+    )
 
 
 PLANS = {
@@ -174,22 +171,19 @@ def plan(name: str) -> Plan:
     return PLANS[name]
 
 
-# --- produce ----------------------------------------------------------------------------------------------
-# A table or figure of the paper in one call: runs what is missing, writes the files.
-
-
 DRAWN: dict[str, Callable[[Path], list[Path]]] = {
-    "figure1": drawings.framework,
-    "figure2": drawings.uncertainty,
+    "figure1": figures.framework,
+    "figure2": figures.uncertainty,
 }
 _TABLES = {"md": "markdown", "tex": "latex", "csv": "csv"}
 
 
 @dataclass(frozen=True)
 class Order:
-    """What is wanted of a plan, and where; lists of names are comma-separated.
+    """What to run and write; lists of names are comma-separated.
 
-    `images` are fields of a spec; `address` is that of a Ray cluster, `anyway` leaves out to count samples.
+    `images` are fields of a spec, `address` is that of a Ray cluster. With `skip_count_check` the numbers of
+    samples are not compared with the expected ones.
     """
 
     out: Path = Path("paper")
@@ -219,8 +213,8 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A part of a plan with its runs: a row each, as a benchmark gives them."""
+class FinishedPart:
+    """A part of a plan with its runs: a row each, as a benchmark returns them."""
 
     part: Part
     study: bench.Study
@@ -228,7 +222,7 @@ class Ready:
 
     @property
     def rule(self) -> str:
-        """What chooses checkpoints."""
+        """The rule that chooses checkpoints."""
         return self.study.protocol.selection[0]
 
 
@@ -237,31 +231,38 @@ def produce(name: str, order: Order) -> Product:
     if name in DRAWN:
         return Product(DRAWN[name](order.out / name))
     require(name in PLANS, f"There is no {name!r} in the paper: {did_you_mean(name, [*DRAWN, *PLANS])}")
-    wanted = _narrowed(plan(name), order)
-    studies = [(part, _study(part, order)) for part in wanted.parts]  # all data is looked at before any run
-    done = [_ready(part, study, order) for part, study in studies]
-    runs, failed = (sum(count(ready.rows) for ready in done) for count in (len, bench.count_failed))
-    if wanted.parts[0].drawing == "table":
-        return Product(list(_write_tables(order.out / name, done)), runs, failed)
+    chosen = _restricted(plan(name), order)
+    studies = [(part, _study(part, order)) for part in chosen.parts]  # all data is checked before any run
+    finished = [_run_part(part, study, order) for part, study in studies]
+    runs, failed = (sum(count(part.rows) for part in finished) for count in (len, bench.count_failed))
+    if chosen.parts[0].drawing == "table":
+        return Product(list(_write_tables(order.out / name, finished)), runs, failed)
     with Database(order.database) as database:
-        return Product(list(_draw(order.out / name, done, database)), runs, failed)
+        return Product(list(_draw(order.out / name, finished, database)), runs, failed)
 
 
-def _ready(part: Part, study: bench.Study, order: Order) -> Ready:
-    """A part with its runs; those of one seed are enough for a picture of all samples."""
-    drawn = part.drawing == "embedding"
-    if drawn:
+def _run_part(part: Part, study: bench.Study, order: Order) -> FinishedPart:
+    """Run what is missing; one seed is enough for a picture of all samples."""
+    with_points = part.drawing == "embedding"
+    if with_points:
         study = dataclasses.replace(study, jobs=[job for job in study.jobs if job.seed == 0])
-    how: dict[str, Any] = {"work": placed, "with_points": True} if drawn else {}
+    work = figures.execute_with_points if with_points else execute
     rows = bench.run(
-        study, order.database, order.workers, order.retry_failed, order.show, address=order.address, **how
+        study,
+        order.database,
+        order.workers,
+        order.retry_failed,
+        order.show,
+        work,
+        order.address,
+        with_points,
     )
-    return Ready(part, study, rows)
+    return FinishedPart(part, study, rows)
 
 
-def _narrowed(wanted: Plan, order: Order) -> Plan:
+def _restricted(wanted: Plan, order: Order) -> Plan:
     """The plan on the protocol, tasks and methods that were asked for."""
-    tasks = listed(order.tasks or "")
+    tasks = split_names(order.tasks)
     if order.protocol is not None:
         known = [task.name for task in bench.read_protocol(order.protocol).tasks]
         every = known if wanted.parts[0].drawing == "table" else known[:1]
@@ -274,7 +275,7 @@ def _narrowed(wanted: Plan, order: Order) -> Plan:
         wanted = dataclasses.replace(
             wanted, parts=tuple(dataclasses.replace(part, tasks=few) for part, few in kept if few)
         )
-    names = [name.replace("³", "3") for name in listed(order.methods or "")]  # as it is printed, BA3US
+    names = [name.replace("³", "3") for name in split_names(order.methods)]  # as it is printed, BA3US
     rows = [row for part in wanted.parts for row in part.rows]
     known = [text for row in rows for text in (row.printed, row.method or "")]
     for name in names:
@@ -297,7 +298,7 @@ def _study(part: Part, order: Order) -> bench.Study:
     study = bench.prepare(
         part.protocol,
         order.root,
-        methods=[bench.System(row.printed, row.method, row.options) for row in part.rows if row.method],
+        methods=[bench.MethodRow(row.printed, row.method, row.options) for row in part.rows if row.method],
         seeds=order.seeds,
         options=order.options,
         tasks=",".join(part.tasks),
@@ -306,28 +307,25 @@ def _study(part: Part, order: Order) -> bench.Study:
         first=part.target_classes,
         evaluate_every=order.evaluate_every,
     )
-    noted = [f"{row.printed}: {row.note}." for row in part.rows if row.note]
-    return dataclasses.replace(study, notes=study.notes + noted)
+    notes = [f"{row.printed}: {row.note}." for row in part.rows if row.note]
+    return dataclasses.replace(study, notes=study.notes + notes)
 
 
-# --- tables -------------------------------------------------------------------------------------------------
-
-
-def _write_tables(out: Path, done: Sequence[Ready]) -> Iterator[Path]:
-    made = [table for ready in done for table in _tables(ready)]
+def _write_tables(out: Path, parts: Sequence[FinishedPart]) -> Iterator[Path]:
+    tables = [table for part in parts for table in _tables(part)]
     for suffix, form in _TABLES.items():
         path = out.with_suffix(f".{suffix}")
-        with new_file(path) as part:
-            part.write_text(bench.WRITERS[form](made), encoding="utf-8")
+        with new_file(path) as file:
+            file.write_text(bench.WRITERS[form](tables), encoding="utf-8")
         yield path
 
 
-def _tables(ready: Ready) -> list[Table]:
-    """Those of the study; rows that are on paper only stand below."""
-    overview, by_task, *more = bench.study_tables(ready.study, ready.rows)
+def _tables(part: FinishedPart) -> list[Table]:
+    """The tables of the study; rows that are on paper only stand below."""
+    overview, by_task, *more = bench.study_tables(part.study, part.rows)
     printed = paper_results()
-    printed = printed[printed["protocol"] == ready.study.protocol.paper]
-    only = [row for row in ready.part.rows if row.method is None]
+    printed = printed[printed["protocol"] == part.study.protocol.paper]
+    only = [row for row in part.part.rows if row.method is None]
     rows = [*by_task.rows, *(_on_paper(row, printed, by_task.columns) for row in only)]
     return [overview, dataclasses.replace(by_task, rows=rows), *more]
 
@@ -338,72 +336,69 @@ def _on_paper(row: Row, results: pd.DataFrame, columns: Iterable[str]) -> list[C
     return [Cell(f"{row.printed}, paper"), *(Cell(text) for text in figures)]
 
 
-# --- figures ------------------------------------------------------------------------------------------------
-
-
-def _draw(out: Path, done: Sequence[Ready], database: Database) -> Iterator[Path]:
-    if done[0].part.drawing == "embedding":
-        points = pd.concat([_points(ready, database) for ready in done], ignore_index=True)
+def _draw(out: Path, parts: Sequence[FinishedPart], database: Database) -> Iterator[Path]:
+    if parts[0].part.drawing == "embedding":
+        points = pd.concat([_points(part, database) for part in parts], ignore_index=True)
         yield from figures.embedding(points, out)
         return
-    if done[0].part.drawing == "convergence":
-        curves = pd.concat([_curves(ready, database) for ready in done], ignore_index=True)
+    if parts[0].part.drawing == "convergence":
+        curves = pd.concat([_curves(part, database) for part in parts], ignore_index=True)
         yield from figures.convergence(curves, out)
         return
-    for letter, ready in zip("abcdefgh", done):
+    for letter, part in zip("abcdefgh", parts):
         place = out.with_name(out.name + letter)
-        fine = _fine(ready)
-        if ready.part.drawing == "accuracy_by_classes":
+        fine = _fine(part)
+        if part.part.drawing == "accuracy_by_classes":
             table = fine[["label", "seed"]].rename(columns={"label": "method"})
             table.insert(0, "classes", fine["variant"].astype(int))
-            table["accuracy"] = 100 * fine[f"accuracy:{ready.rule}"]
+            table["accuracy"] = 100 * fine[f"accuracy:{part.rule}"]
             yield from figures.accuracy_by_classes(table, place)
         else:
-            yield from _draw_weights(ready, fine[fine["seed"] == fine["seed"].min()], database, place)
+            yield from _draw_weights(part, fine[fine["seed"] == fine["seed"].min()], database, place)
 
 
-def _draw_weights(ready: Ready, rows: pd.DataFrame, database: Database, out: Path) -> list[Path]:
-    """Of one run per system, on the first task."""
-    data, weights = ready.study.datasets[0], dict[str, np.ndarray]()
+def _draw_weights(part: FinishedPart, rows: pd.DataFrame, database: Database, out: Path) -> list[Path]:
+    """The class weights of one run per method, on the first task."""
+    data, weights = part.study.datasets[0], dict[str, np.ndarray]()
     for row in rows[rows["task"] == data.task].itertuples():
-        kept = database.run(str(row.key))
-        weights[f"{row.label}, {row.task}"] = kept.probabilities[kept.selected[ready.rule]]
+        run = database.run(str(row.key))
+        weights[f"{row.label}, {row.task}"] = run.probabilities[run.selected[part.rule]]
     present = np.isin(np.arange(len(data.classes)), data.labels)
     return figures.class_weights(weights, present, data.classes, out)
 
 
-def _curves(ready: Ready, database: Database) -> pd.DataFrame:
+def _curves(part: FinishedPart, database: Database) -> pd.DataFrame:
     """Accuracy at every evaluation of every run."""
     parts = []
-    for row in _fine(ready).itertuples():
-        kept = database.run(str(row.key))
+    for row in _fine(part).itertuples():
+        run = database.run(str(row.key))
         named = {
             "task": row.task,
             "method": row.label,
             "seed": row.seed,
-            "updates": updates_before(kept.evaluations),
+            "updates": updates_before(run.evaluations),
         }
-        found = pd.DataFrame(named | {"accuracy": 100 * (kept.predictions == kept.labels).mean(axis=1)})
-        parts.append(found.assign(selected=found.index == kept.selected[ready.rule]))
+        found = pd.DataFrame(named | {"accuracy": 100 * (run.predictions == run.labels).mean(axis=1)})
+        parts.append(found.assign(selected=found.index == run.selected[part.rule]))
     return pd.concat(parts, ignore_index=True)
 
 
-def _fine(ready: Ready) -> pd.DataFrame:
-    """Runs that ended well."""
-    fine = ready.rows[ready.rows["outcome"] == "ok"]
+def _fine(part: FinishedPart) -> pd.DataFrame:
+    """Finished runs."""
+    fine = part.rows[part.rows["outcome"] == "ok"]
     if fine.empty:
-        raise UserError(f"All runs of {ready.study.protocol.title} failed: {ready.rows['reason'].iloc[0]}")
+        raise UserError(f"All runs of {part.study.protocol.title} failed: {part.rows['reason'].iloc[0]}")
     return fine
 
 
-def _points(ready: Ready, database: Database) -> pd.DataFrame:
-    """Where each system puts the samples of both domains, with their classes."""
-    failed = ready.rows[ready.rows["outcome"] != "ok"]
+def _points(part: FinishedPart, database: Database) -> pd.DataFrame:
+    """Where each method puts the samples of both domains, with their classes."""
+    failed = part.rows[part.rows["outcome"] != "ok"]
     if len(failed):
         first = failed.iloc[0]
         raise UserError(f"{first.label} on {first.task} failed ({first.reason}): leave it out (`methods`).")
-    labels, parts = {data.digest: data.labels for data in ready.study.datasets}, []
-    for job in ready.study.jobs:
+    labels, parts = {data.digest: data.labels for data in part.study.datasets}, []
+    for job in part.study.jobs:
         points, of = database.points(job.key), {"source": job.pair.source_labels, "target": labels[job.data]}
         classes = [of[domain][row] for domain, row in zip(points["domain"], points["row"])]
         parts.append(points.assign(label=classes, task=job.task, method=job.label))
