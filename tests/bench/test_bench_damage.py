@@ -133,7 +133,7 @@ def test_points_that_are_not_as_they_were_written_are_noticed(tmp_path):
 def test_a_blob_that_inflates_without_end_is_refused(stored, monkeypatch):
     path, key = stored
     forge(path, "details", "predictions", zlib.compress(bytes(10**7)))
-    monkeypatch.setattr(database_module, "memory", lambda: 4 * 10**6)
+    monkeypatch.setattr(database_module, "total_memory", lambda: 4 * 10**6)
     with Database(path) as database, pytest.raises(UserError, match="can't be read"):
         database.run(key)
     assert np.array_equal(database_module.decompressed(zlib.compress(bytes(9))), bytes(9))

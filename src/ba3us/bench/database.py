@@ -20,7 +20,7 @@ import pandas as pd
 from ba3us.assess.scoring import LAST, ORACLE, scored
 from ba3us.bench.domains import Dataset
 from ba3us.bench.jobs import Job, Outcome
-from ba3us.data.machine import memory
+from ba3us.data.machine import total_memory
 from ba3us.data.writing import UnwrittenError
 from ba3us.errors import UserError, require
 from ba3us.training.evaluation import rules_for_records
@@ -306,7 +306,7 @@ def checksum(*row: Any) -> str:
 def decompressed(content: bytes) -> bytes:
     """What was compressed, if it is whole and fits into memory."""
     decompressor = zlib.decompressobj()
-    whole = decompressor.decompress(content, (memory() or 1 << 32) // 4)
+    whole = decompressor.decompress(content, (total_memory() or 1 << 32) // 4)
     if not decompressor.eof:
         raise ValueError("it is cut short, or too large")
     return whole
