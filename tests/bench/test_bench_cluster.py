@@ -93,7 +93,7 @@ def test_a_node_dies_nothing_is_lost_and_figures_are_the_local_ones(tmp_path, no
 
 def test_a_machine_with_other_versions_is_refused(tmp_path):
     job = bench.prepare(write_protocol(tmp_path), methods="source-only", seeds=1, options=FAST).jobs[0]
-    failed = workers._carried(doomed, job, {"ba3us": "0"})
+    failed = workers._run_task(doomed, job, {"ba3us": "0"})
     assert "use the same" in failed.reason
 
 

@@ -86,7 +86,7 @@ def test_more_looks_at_the_target_are_other_runs_and_are_said(tmp_path):
     looked = execute(many.jobs[0]).evaluations
     assert looked[looked["candidate"]]["step"].tolist() == [1, 2, 3, 4]
     assert "evaluate_every" not in few.jobs[0].spec and many.jobs[0].spec["evaluate_every"] == 1
-    assert "The target was also looked every 1 steps." in many.notes
+    assert "The target was also evaluated every 1 steps." in many.notes
 
 
 def test_published_settings_train_as_adapt_trains_them(tmp_path):
