@@ -1,4 +1,7 @@
-"""One file with everything in it: the template filled in, style and script inlined, the network shut out."""
+"""Pages: one HTML file each, with style, script and pictures inside, that may load nothing from the network.
+
+A page is made of parts (words, tables, charts, pictures): data, which the one template ``page.html`` shows.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,10 @@ from ba3us import __version__
 from ba3us.data.writing import check_new_file, new_file
 from ba3us.errors import require
 
-# --- parts ------------------------------------------------------------------------------------------------
-# What a page is made of: words, tables, charts and pictures, each of them data for the one template.
-
-
+_HERE = files("ba3us.report")
 Cell = str | Markup
+
+# --- parts --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer in words, the reasons for it, and the figures behind them; `tone` is how it is set."""
+    """The answer in words, its reasons and figures. `tone` (good, bad, unknown, plain) gives its colour."""
 
     kind: ClassVar[str] = "verdict"
     tone: str
@@ -46,9 +48,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a heading; `numeric` columns are set flush right, rows in `marked` stand out.
+    """Rows under a heading. `numeric` columns are aligned right; the rows in `marked` are highlighted.
 
-    Of a long table the rows from `fold` on are behind a button; a `closed` table is behind its caption.
+    A button unfolds the rows from `fold` on. A `closed` table opens with a click on its caption.
     """
 
     kind: ClassVar[str] = "table"
@@ -63,7 +65,7 @@ class Table:
 
     @property
     def folded(self) -> bool:
-        """Whether it is long enough to be folded; one or two rows are not worth a button."""
+        """Whether it is long enough for a button; one or two rows are not."""
         return len(self.rows) > self.fold + 2
 
 
@@ -92,7 +94,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Charts:
-    """Parts beside each other, as far as there is room; `choices` are (name, words) of ways to colour them."""
+    """Parts beside each other if there is room. `choices` are (name, words) of ways to colour them."""
 
     kind: ClassVar[str] = "charts"
     parts: Sequence[Chart | Table]
@@ -101,7 +103,7 @@ class Charts:
 
 
 class Picture(NamedTuple):
-    """An image as a data URI, with what is known of it."""
+    """An image as a data URI, its name, and lines below it."""
 
     data: str
     name: str
@@ -119,7 +121,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Code:
-    """Text to be copied; with a `caption` it is behind that."""
+    """Text to copy. With a `caption` it is folded away behind it."""
 
     kind: ClassVar[str] = "code"
     text: str
@@ -140,7 +142,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the template shows."""
+    """What the template shows."""
 
     title: str
     subtitle: str
@@ -149,11 +151,7 @@ class Page:
     lead: Sequence[Part] = field(default_factory=tuple)
 
 
-# --- page -------------------------------------------------------------------------------------------------
-# One file with everything in it: the template filled in, style and script inlined, the network shut out.
-
-
-_HERE = files("ba3us.report")
+# --- writing ------------------------------------------------------------------------------------------------
 
 
 def check_page(out: Path) -> None:
@@ -163,18 +161,18 @@ def check_page(out: Path) -> None:
 
 
 def write_page(page: Page, out: Path) -> None:
-    """Write the page at once or not at all; bytes of names that are no text are written as ``\\udcff``."""
+    """Write the whole page or nothing. Names that are not valid text are written with escapes: ``\\udcff``."""
     with new_file(out) as part:
         part.write_text(html(page), encoding="utf-8", errors="backslashreplace")
 
 
 def html(page: Page) -> str:
-    """The page as text. Everything but our own style, script and drawings is escaped."""
-    made = jinja2.Environment(
+    """The page as text. Everything is escaped except the style, the script and the drawings."""
+    environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     style, script = (_read(name) for name in ("page.css", "page.js"))
-    return made.from_string(_read("page.html")).render(
+    return environment.from_string(_read("page.html")).render(
         page=page,
         version=__version__,
         style=Markup(style),
@@ -184,7 +182,7 @@ def html(page: Page) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """What a browser may do with the page: run and style it with these very texts, show embedded images."""
+    """The Content-Security-Policy: only this style and this script, only embedded images, no network."""
     allowed = {
         "default-src": "'none'",
         "img-src": "data:",
@@ -193,7 +191,7 @@ def _policy(style: str, script: str) -> str:
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    return "; ".join(f"{what} {where}" for what, where in allowed.items())
+    return "; ".join(f"{directive} {sources}" for directive, sources in allowed.items())
 
 
 def _digest(text: str) -> str:
