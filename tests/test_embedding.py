@@ -82,7 +82,9 @@ def nothing_new(monkeypatch):
         monkeypatch.setattr(
             image_cache, "decode", lambda p, side: 1 / 0 if p.stat().st_size else decode(p, side)
         )
-        monkeypatch.setattr(activations.FrozenTarget, "_made", lambda _, rows, views: [1 / 0 for row in rows])
+        monkeypatch.setattr(
+            activations.FrozenTarget, "_computed", lambda _, rows, views: [1 / 0 for row in rows]
+        )
 
     return forbid
 

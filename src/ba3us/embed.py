@@ -1,4 +1,4 @@
-"""Images → features: what a pretrained backbone sees in them, once and for all."""
+"""Images → features of a pretrained backbone, computed once and cached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ba3us.run.storage import write_skipped
 
 @dataclass(frozen=True)
 class Embedding:
-    """Features of a list of images, and the images that gave none."""
+    """Features of a list of images, and the images that were skipped."""
 
     content: FeatureSet
     skipped: list[Skipped]
@@ -30,13 +30,12 @@ class Embedding:
 def embedded(
     pixels: Pixels, backbone: Backbone, *, device: str = "auto", name: str = "images", **options: Any
 ) -> np.ndarray:
-    """What the whole backbone says of the centre of each image, float32 [n, dim].
+    """The backbone's features of the centre of each image, float32 [n, dim].
 
-    Vectors are kept on disk: whoever asks for those of the same images and weights again is given them.
-    `options` go to :class:`~ba3us.data.activations.FrozenTarget`.
+    They are cached on disk for later calls with the same images and weights. `options` go to
+    :class:`~ba3us.data.activations.FrozenTarget`.
     """
-    look = (backbone.size, backbone.mean, backbone.std)
-    images = ImageTarget(pixels, *look, views=0, device=device, name=name)
+    images = ImageTarget(pixels, backbone.size, backbone.mean, backbone.std, views=0, device=device, name=name)
     return FrozenTarget(images, backbone.module, **options).centres()
 
 
@@ -54,24 +53,29 @@ def embed(
     Parameters
     ----------
     images : ImageList
-        Files that can't be decoded are left out and listed with their reason.
+        Files that can't be decoded are skipped and listed with their reason.
     backbone : Backbone
         From :func:`ba3us.nn.backbones.create_backbone`; it is put into eval mode.
     cache_gb : float
-        What decoded images may take on disk, and as much again features, in 10⁹ bytes; 0: no cache.
+        Disk space for decoded images, and as much again for features, in 10⁹ bytes; 0: no cache.
     workers : int, optional
-        Threads; by default one per core, at most 16.
+        Threads; by default one per processor, at most 16.
     progress : bool
-        Show a bar.
+        Show a progress bar.
     **options
-        Others of :func:`embedded`.
+        Other options of :func:`embedded`.
     """
-    how: dict[str, Any] = {"cache_gb": cache_gb, "workers": workers, "progress": progress}
-    opened = open_images(images, backbone.side, **how)
-    features = embedded(opened.pixels, backbone, **how, **options)
-    seen = opened.images
+    resources: dict[str, Any] = {"cache_gb": cache_gb, "workers": workers, "progress": progress}
+    opened = open_images(images, backbone.side, **resources)
+    features = embedded(opened.pixels, backbone, **resources, **options)
+    listed = opened.images
     content = FeatureSet(
-        features, seen.labels, seen.class_names, seen.paths, backbone=backbone.name, weights=backbone.digest
+        features,
+        listed.labels,
+        listed.class_names,
+        listed.paths,
+        backbone=backbone.name,
+        weights=backbone.digest,
     )
     return Embedding(content, opened.skipped)
 
@@ -87,10 +91,9 @@ def embed_to_file(
     labelled: bool | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Embed a folder or list file into a ``.npz`` file; what ``ba3us embed`` does.
+    """Embed a folder or list file into a ``.npz`` file, as ``ba3us embed`` does; returns a summary.
 
-    Files left out are written to ``NAME.skipped.csv`` beside ``NAME.npz``. `options` go to :func:`embed`.
-    Returns a summary for people and machines.
+    Skipped files are listed in ``NAME.skipped.csv`` beside ``NAME.npz``. `options` go to :func:`embed`.
     """
     out = Path(out)
     check_writable(out)

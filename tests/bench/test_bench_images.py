@@ -151,13 +151,13 @@ def test_the_digest_of_large_images_is_sampled_at_both_ends(tmp_path, monkeypatc
 
 def test_frozen_vectors_are_made_once_before_the_workers_start(photos, weights, monkeypatch):
     study = prepared(photos, weights, methods="source-only,dann", seeds=2)
-    seen, made = [], FrozenTarget._made
+    seen, made = [], FrozenTarget._computed
 
     def counted(self, rows, views):
         seen.extend(rows)
         return made(self, rows, views)
 
-    monkeypatch.setattr(FrozenTarget, "_made", counted)
+    monkeypatch.setattr(FrozenTarget, "_computed", counted)
     images.fill_caches([(study.jobs[0].images, study.jobs[0].pair)])
     assert len(seen) == 12 + 6
     for job in study.jobs:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ba3us.data.files import marked, new_table, read_table, unmarked
+from ba3us.data.files import escaped, new_table, read_table, unescaped
 
 ODD = st.text(st.sampled_from("=+-@\t\r\n'\",;1e.a "), max_size=6) | st.text(max_size=6)
 
@@ -18,26 +18,26 @@ ODD = st.text(st.sampled_from("=+-@\t\r\n'\",;1e.a "), max_size=6) | st.text(max
     "text", ["=1+1", "+cmd", "-a/b.jpg", "@SUM(A1)", "\t=1", "\r=1", "-", "=", "+1-1", "--1", "'=x"]
 )
 def test_what_begins_like_a_formula_is_marked(text):
-    assert marked(text) == f"'{text}" and unmarked(marked(text)) == text
+    assert escaped(text) == f"'{text}" and unescaped(escaped(text)) == text
 
 
 @pytest.mark.parametrize(
     "cell", ["-1", "+2.5", "-.5e-3", "-1.", "a=b", "", "'a", " =1", "1-1", -1.5, 3, None, True, "café"]
 )
 def test_numbers_and_other_texts_are_left_alone(cell):
-    assert marked(cell) is cell
-    assert not isinstance(cell, str) or unmarked(cell) == cell
+    assert escaped(cell) is cell
+    assert not isinstance(cell, str) or unescaped(cell) == cell
 
 
 @pytest.mark.parametrize("text", ["-1_000", "+१", "-1e", "-1e5x", "-1\n"])
 def test_what_only_looks_like_a_number_is_marked(text):
-    assert marked(text) == f"'{text}"
+    assert escaped(text) == f"'{text}"
 
 
 @given(ODD)
 def test_every_text_comes_back(text):
-    cell = marked(text)
-    assert unmarked(cell) == text
+    cell = escaped(text)
+    assert unescaped(cell) == text
     assert not cell.startswith(tuple("=+-@\t\r")) or (cell == text and isinstance(float(text), float))
 
 

@@ -1,4 +1,4 @@
-"""Images as a frozen network sees them: its activations, computed once and kept. The one way to vectors."""
+"""Domains of activations: what a frozen network computes from images, computed once and cached."""
 
 from __future__ import annotations
 
@@ -24,39 +24,38 @@ from ba3us.progress import bar
 
 ACTIVATIONS = ("float16", "float32")
 PRECISIONS = ("float32", "bfloat16")
-_AT_ONCE = 1024  # images whose activations are gathered before the bar moves, where none are kept
+_CHUNK = 1024  # images per step of the progress bar, without a cache
 
 
 class FrozenTarget(Target):
-    """A domain whose samples are what a frozen front says of images, so that a step costs only what is trained.
+    """A domain of a frozen front's activations of images, so that a step computes only what is trained.
 
-    Activations of the centre, and of each augmented view if `images` has a number of them, are computed once
-    and kept on disk, also for later runs on the same files with the same front. Those beyond the budget, of
-    endless views and of ten crops are computed when they are asked for.
+    Activations of the centre, and of each augmented view if their number is fixed, are computed once and
+    cached on disk, also for later runs on the same files with the same front. Others are computed when they
+    are needed: those beyond the budget, of endless views and of ten crops.
 
-    On a CPU threads each run the front on small batches of their own, so that no core waits for another within
-    an operation; on a GPU threads read the images for large batches. How many threads does not matter for the
-    result.
+    On a CPU each thread runs the front on small batches of its own, so that no core waits for another. On a
+    GPU threads read the images for large batches. The number of threads does not change the result.
 
     Parameters
     ----------
     images : ImageTarget
         The images and their views.
     front : Module
-        [n, 3, size, size] → [n, …]; it is run in eval mode, on a CPU as :func:`for_inference` makes it.
+        [n, 3, size, size] → [n, …]. It runs in eval mode; on a CPU as :func:`for_inference` returns it.
     cache_gb : float
-        What all kept activations of this user may take on disk, in 10⁹ bytes; 0: keep none.
+        Disk space for all cached activations of this user, in 10⁹ bytes; 0: no cache.
     activations : {"float16", "float32"}
-        How maps are kept; half as much on disk, or all digits. Vectors are always kept as float32.
+        Type of cached maps; float16 takes half the space. Vectors are always float32.
     precision : {"float32", "bfloat16"}
-        What the front computes in; bfloat16 by autocast, for a GPU.
+        Precision of the front; bfloat16 by autocast, for a GPU.
     batch_size : int, optional
-        Images per pass through the front; by default 4 on a CPU, where a batch should fit the processor's
-        caches, and 128 on a GPU.
+        Images per pass through the front; by default 4 on a CPU, so that a batch fits the processor's caches,
+        and 128 on a GPU.
     workers : int, optional
-        Threads; by default one per core, at most 16.
+        Threads; by default one per processor, at most 16.
     progress : bool
-        Show a bar.
+        Show a progress bar.
     """
 
     prefetches = True
@@ -85,22 +84,22 @@ class FrozenTarget(Target):
         self._workers, self._progress, self._half = worker_count(workers), progress, precision == "bfloat16"
         self._batch_size = batch_size or (4 if images.device.type == "cpu" else 128)
         budget = cache_bytes(cache_gb)
-        self._given = front.eval().to(images.device).to(memory_format=torch.channels_last)
-        print_of_front = _fingerprint(front, images, precision)
-        self._kept = torch.float32
+        self._original_front = front.eval().to(images.device).to(memory_format=torch.channels_last)
+        front_digest = _fingerprint(front, images, precision)
+        self._dtype = torch.float32
         with self._computing():
-            first = self._see(images.batch(slice(0, 1)), self._given)
+            first = self._forward(images.batch(slice(0, 1)), self._original_front)
         if first.dim() > 2:
-            self._kept = getattr(torch, activations)
+            self._dtype = getattr(torch, activations)
         self._shape = tuple(first.shape[1:])
         numbers = range(CENTRE, images.view_count or 0)
         self._keys = {
-            view: [_key(print_of_front, images.pixels.identity(row), row, view) for row in range(len(images))]
+            view: [_key(front_digest, images.pixels.identity(row), row, view) for row in range(len(images))]
             for view in numbers
         }
         wanted = [self._keys[view][row] for row in range(len(images)) for view in numbers]
         kind, shape = cache_folder() / "activations", tuple(_stored(first).shape[1:])
-        self._store = Store(kind, shape, str(self._kept).removeprefix("torch."), budget, wanted)
+        self._store = Store(kind, shape, str(self._dtype).removeprefix("torch."), budget, wanted)
         if budget:
             self._fill(wanted, len(numbers))
         self._complete = all(key in self._store for key in wanted)
@@ -115,34 +114,34 @@ class FrozenTarget(Target):
 
     @cached_property
     def front(self) -> nn.Module:
-        """The front, made ready when it is first needed: where all is kept, it never is."""
-        return for_inference(self._given, self.images.size)
+        """The front, prepared at first use; with everything cached it is never used."""
+        return for_inference(self._original_front, self.images.size)
 
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-        """What the front says of the centre of each image."""
+        """Activations of the centre of each image."""
         rows = self.images.rows(indices)
         return self._activations(rows, np.full(len(rows), CENTRE), dtype)
 
     def training_batch(self, indices: Any, draws: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
-        """What the front says of a view of each image."""
+        """Activations of a view of each image."""
         return self._activations(self.images.rows(indices), self.images.views_of(draws), dtype)
 
     def view_batch(self, view: int, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-        """What the front says of one of the ten crops of each image."""
-        return self._see(self.images.view_batch(view, indices), self.front).to(dtype)
+        """Activations of one of the ten crops of each image."""
+        return self._forward(self.images.view_batch(view, indices), self.front).to(dtype)
 
     def centres(self) -> np.ndarray:
-        """What the front says of the centre of every image, in memory, float32 [n, …]."""
+        """Activations of the centres of all images, in memory, float32 [n, …]."""
         whole = np.empty((len(self), *self.shape), dtype=np.float32)
-        with bar(self._title, len(self), self._progress and not self._complete) as shown:
-            for start in range(0, len(self), _AT_ONCE):
-                part = slice(start, min(start + _AT_ONCE, len(self)))
+        with bar(self._title, len(self), self._progress and not self._complete) as progress_bar:
+            for start in range(0, len(self), _CHUNK):
+                part = slice(start, min(start + _CHUNK, len(self)))
                 whole[part] = self.batch(part).cpu()
-                shown.update(part.stop)
+                progress_bar.update(part.stop)
         return whole
 
     def expect(self, indices: Any) -> None:
-        """Start to decode rows whose activations may not be kept."""
+        """Start to decode rows whose activations may not be cached."""
         if not self._complete or self.images.view_count is None:
             self.images.expect(indices)
 
@@ -155,40 +154,40 @@ class FrozenTarget(Target):
         content, found = self._store.read(keys)
         missing = np.flatnonzero(~found)
         at = 0
-        for part in self._made(rows[missing], views[missing]):
+        for part in self._computed(rows[missing], views[missing]):
             content[missing[at : at + len(part)]] = part
             at += len(part)
         x = torch.from_numpy(content)
         return (x.permute(0, 3, 1, 2) if x.dim() == 4 else x).to(self.images.device, dtype)
 
-    def _see(self, x: Tensor, front: nn.Module) -> Tensor:
-        """The front's activations, rounded as they are kept, so that it does not matter whether they are."""
+    def _forward(self, x: Tensor, front: nn.Module) -> Tensor:
+        """The front's activations, rounded as in the cache, so that caching does not change the result."""
         with torch.no_grad(), torch.autocast(x.device.type, torch.bfloat16, enabled=self._half):
-            seen = front(x.to(next(front.parameters(), x).dtype)).to(self._kept)
+            activations = front(x.to(next(front.parameters(), x).dtype)).to(self._dtype)
         require(
-            bool(torch.isfinite(seen).all()),
-            f"The {self.name} has activations that {self._kept} can't hold: keep them as float32.",
+            bool(torch.isfinite(activations).all()),
+            f"The {self.name} has activations that {self._dtype} can't hold: keep them as float32.",
         )
-        return seen
+        return activations
 
     def _fill(self, keys: list[bytes], views: int) -> None:
-        """Compute what is not kept yet, a shard at a time, as far as the budget goes."""
+        """Compute what is not cached yet, a shard at a time, as far as the budget goes."""
         at = 0
-        with bar(self._title, len(keys), self._progress) as shown:
+        with bar(self._title, len(keys), self._progress) as progress_bar:
             while at < len(keys):
                 with self._store.locked():
                     missing, at = self._store.missing(keys, at)
                     if missing and not self._store.make_room(1):
                         return
                     positions, made = np.array(missing, dtype=np.int64), []
-                    for part in self._made(positions // views, positions % views + CENTRE):
+                    for part in self._computed(positions // views, positions % views + CENTRE):
                         made.append(part)
-                        shown.update(missing[min(len(made) * self._batch_size, len(missing)) - 1])
+                        progress_bar.update(missing[min(len(made) * self._batch_size, len(missing)) - 1])
                     if made:
                         self._store.add([keys[p] for p in missing], np.concatenate(made))
-                shown.update(at)
+                progress_bar.update(at)
 
-    def _made(self, rows: np.ndarray, views: np.ndarray) -> Iterator[np.ndarray]:
+    def _computed(self, rows: np.ndarray, views: np.ndarray) -> Iterator[np.ndarray]:
         """Activations as they are stored, batch by batch, in order."""
         size = self._batch_size
         parts = [slice(start, start + size) for start in range(0, len(rows), size)]
@@ -199,7 +198,7 @@ class FrozenTarget(Target):
             return self.images.crop(rows[part], views[part])
 
         def stored(x: Tensor) -> np.ndarray:
-            return _stored(self._see(x, front)).cpu().numpy()
+            return _stored(self._forward(x, front)).cpu().numpy()
 
         with self._computing():
             front = self.front
@@ -210,7 +209,7 @@ class FrozenTarget(Target):
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        """Share the cores between the workers: torch computes with few threads in each for a while."""
+        """Share the processors between the workers: torch uses few threads in each."""
         before = torch.get_num_threads()
         torch.set_num_threads(min(before, max(1, cpu_count() // self._workers)))
         try:
@@ -228,18 +227,18 @@ class FrozenSource(FrozenTarget, Source):
 
 
 def _stored(x: Tensor) -> Tensor:
-    """Maps [n, c, h, w] with channels last, as they lie in memory; vectors as they are."""
+    """Maps [n, c, h, w] with channels last, as in memory; vectors unchanged."""
     return x.permute(0, 2, 3, 1) if x.dim() == 4 else x
 
 
 def _fingerprint(front: nn.Module, images: ImageTarget, precision: str) -> bytes:
-    """Changes with the front's weights and layers and with how it is shown images."""
+    """A digest of the front's weights and layers and of how images are prepared for it."""
     hasher = state_hash(front)
     hasher.update(repr((front, images.size, images.pixels.side, images.mean, images.std, precision)).encode())
     return hasher.digest()
 
 
 def _key(front: bytes, image: bytes, row: int, view: int) -> bytes:
-    # which crop a view is depends on the row, the centre does not
+    # the crop of a view depends on the row, the centre does not
     text = b"%s%s%d,%d" % (front, image, row if view != CENTRE else 0, view)
     return hashlib.blake2b(text, digest_size=KEY_BYTES).digest()

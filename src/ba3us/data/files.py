@@ -1,4 +1,4 @@
-"""Feature files: what ``ba3us embed`` writes and every command on arrays reads."""
+"""Feature files, labels and tables: what ``ba3us embed`` writes and every command on arrays reads."""
 
 from __future__ import annotations
 
@@ -23,38 +23,34 @@ from ba3us.data.machine import total_memory
 from ba3us.data.writing import check_new_file, new_file
 from ba3us.errors import UserError, require
 
-# --- texts ------------------------------------------------------------------------------------------------
-# Tables of texts: CSV files as they were written, with nothing taken for a number or a gap.
+_FORMULA_START = "[=+\\-@\t\r]"  # of a spreadsheet
+_FORMULA, _ESCAPED = re.compile(f"'*{_FORMULA_START}"), re.compile(f"'+{_FORMULA_START}")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+# --- tables -----------------------------------------------------------------------------------------------
 
 
 def read_texts(path: Path) -> pd.DataFrame:
-    """Every cell as text; bytes that are no text, as names of files may have, come through unchanged."""
+    """Read a CSV file with every cell as text; bytes that are not UTF-8, as in file names, are preserved."""
     try:
         return pd.read_csv(path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape")
     except (OSError, ValueError) as error:
-        raise UserError(f"The table {path} can't be read ({str(error).splitlines()[0]}): mend it.") from error
-
-
-# --- tables -----------------------------------------------------------------------------------------------
-# CSV files that are safe to open in a spreadsheet, and can be read back as they were meant.
-
-
-_RUN = "[=+\\-@\t\r]"  # what a spreadsheet takes for the start of a formula
-_FORMULA, _MARKED = re.compile(f"'*{_RUN}"), re.compile(f"'+{_RUN}")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+        raise UserError(
+            f"The table {path} can't be read ({str(error).splitlines()[0]}): correct it."
+        ) from error
 
 
 @contextmanager
 def new_table(path: Path, columns: Iterable[str]) -> Iterator[Callable[[Iterable[Any]], Any]]:
-    """A CSV file, as a function that writes a row to it; texts that a spreadsheet would run are marked."""
+    """Open a CSV file and give a function that writes a row; texts that a spreadsheet would run are escaped."""
     with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        lines = csv.writer(_Ends(file), lineterminator="\r\n")
-        lines.writerow(columns)
-        yield lambda row: lines.writerow([marked(cell) for cell in row])
+        writer = csv.writer(_SystemLineEnds(file), lineterminator="\r\n")
+        writer.writerow(columns)
+        yield lambda row: writer.writerow([escaped(cell) for cell in row])
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a file that :func:`new_table` made, marks taken off."""
+    """The rows of a file that :func:`new_table` wrote, unescaped."""
     try:
         with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
             columns, *rows = csv.reader(file, strict=True)
@@ -65,25 +61,25 @@ def read_table(path: Path) -> list[dict[str, str]]:
             len(row) in (0, len(columns)),
             f"The table {path} has {len(row)} cells in row {number} for {len(columns)} columns: make it again.",
         )
-    return [{key: unmarked(text) for key, text in zip(columns, row)} for row in rows if row]
+    return [{key: unescaped(text) for key, text in zip(columns, row)} for row in rows if row]
 
 
-def marked(cell: Any) -> Any:
-    """A text that begins like a formula and is no number, behind a single quote; all else as it is.
+def escaped(cell: Any) -> Any:
+    """Put a quote before a text that starts like a formula and is not a number; other cells are unchanged.
 
-    A quote before such a beginning is doubled, so that :func:`unmarked` gives back every text.
+    A quote before such a start is doubled, so that :func:`unescaped` restores every text.
     """
     formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
     return f"'{cell}" if formula else cell
 
 
-def unmarked(text: str) -> str:
-    """What :func:`marked` was given."""
-    return text[1:] if _MARKED.match(text) else text
+def unescaped(text: str) -> str:
+    """The text before :func:`escaped`."""
+    return text[1:] if _ESCAPED.match(text) else text
 
 
-class _Ends:
-    """Gives lines the system's ends: a cell with a carriage return is only quoted where lines end with one."""
+class _SystemLineEnds:
+    """Writes the system's line ends: the csv module quotes a carriage return only if lines end with one."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -93,11 +89,10 @@ class _Ends:
 
 
 # --- labels -----------------------------------------------------------------------------------------------
-# Labels of any type → numbers and the classes they stand for.
 
 
 def encoded(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels of the source → (its classes, sorted; each row's class as an index into them)."""
+    """Encode the source's labels, of any type → (sorted classes, index of each sample's class)."""
     require(
         y is not None, "fit requires y to be passed, but the target y is None: give one label per source row."
     )
@@ -130,7 +125,7 @@ def encoded(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
     for label in classes.tolist():
         require(
             not isinstance(label, str) or _is_text(label),
-            f"The label {label!r} is no text (it holds half a character): mend it, or use numbers.",
+            f"The label {label!r} is no text (it holds half a character): correct it, or use numbers.",
         )
     require(
         len(classes) > 1,
@@ -140,18 +135,22 @@ def encoded(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_characters(given: Any, labels: np.ndarray) -> None:
-    """An array of text drops zeros at the end; one from a damaged file may hold what is no text."""
+    """Refuse texts that an array would change (zeros at the end), and invalid characters of damaged files."""
     if labels.dtype.kind == "U" and labels.size:
         highest = int(np.ascontiguousarray(labels).view(np.uint32).max()) if labels.itemsize else 0
-        require(highest <= sys.maxunicode, f"The labels hold a character {highest}, which is none: mend them.")
+        require(
+            highest <= sys.maxunicode, f"The labels hold a character {highest}, which is none: correct them."
+        )
     if isinstance(given, (list, tuple)):
         for row, label in enumerate(given):
             ends = isinstance(label, (str, bytes)) and label[-1:] in ("\0", b"\0")
-            require(not ends, f"The label {label!r} of row {row} ends in a zero, which arrays drop: mend it.")
+            require(
+                not ends, f"The label {label!r} of row {row} ends in a zero, which arrays drop: correct it."
+            )
 
 
 def _check_apart(labels: Any, classes: int) -> None:
-    """Labels that differ stay different: as an array True and 1 are one, and so are very large numbers."""
+    """Require that different labels stay different: arrays confuse True with 1, and very large numbers."""
     if isinstance(labels, np.ndarray) and labels.dtype.kind != "O":
         return
     if len({isinstance(label, str) + 2 * isinstance(label, bytes) for label in labels}) > 1:
@@ -180,7 +179,7 @@ def _array(y: Any) -> np.ndarray:
 
 
 def _check_each(labels: np.ndarray) -> None:
-    """Every label is there, and is a class rather than a measurement."""
+    """Refuse missing labels, and labels that are measurements."""
     bad = pd.isna(labels)
     if labels.dtype.kind == "f":
         bad |= np.isinf(labels)
@@ -192,21 +191,20 @@ def _check_each(labels: np.ndarray) -> None:
         f"Unknown label type: {labels.dtype}; give strings, whole numbers or booleans as labels.",
     )
     if labels.dtype.kind == "f":
-        broken = np.flatnonzero(labels != np.floor(labels))
+        fractional = np.flatnonzero(labels != np.floor(labels))
         require(
-            not len(broken),
-            f"Unknown label type: continuous, such as {labels[broken[:1]].tolist()}; "
+            not len(fractional),
+            f"Unknown label type: continuous, such as {labels[fractional[:1]].tolist()}; "
             "give strings, whole numbers or booleans as labels.",
         )
 
 
-# --- files ------------------------------------------------------------------------------------------------
-# Feature files: what ``ba3us embed`` writes and every command on arrays reads.
+# --- feature files ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features of samples, with whatever else is known about them.
+    """Features of samples, and what else is known of them.
 
     Attributes
     ----------
@@ -217,9 +215,9 @@ class FeatureSet:
     class_names : list of str or None
         Names by integer label.
     paths : list of str or None
-        Where each sample came from.
+        The file of each sample.
     backbone, weights : str or None
-        What made the features: the backbone's name, and a digest of its weights.
+        Origin of the features: the backbone's name, and a digest of its weights.
     """
 
     features: np.ndarray
@@ -231,11 +229,11 @@ class FeatureSet:
 
     @property
     def origin(self) -> Origin:
-        """What made the features."""
+        """Backbone and weights of the features."""
         return Origin(self.backbone, self.weights)
 
     def named_labels(self, path: str | Path) -> np.ndarray:
-        """The label of each row: its class name where there are names, else as stored, bytes as text."""
+        """The label of each sample: its class name if there are names, else as stored, bytes as text."""
         if self.labels is None:
             place = "" if Path(path).suffix == ".npy" else "save them in it under 'labels', or "
             raise UserError(
@@ -251,7 +249,7 @@ class FeatureSet:
 
 
 class Origin(NamedTuple):
-    """What made features: a backbone's name and a digest of its weights, as far as they are known."""
+    """Origin of features: a backbone's name and a digest of its weights, as far as they are known."""
 
     backbone: str | None = None
     weights: str | None = None
@@ -268,7 +266,7 @@ def check_same_backbone(source: Origin, other: Origin, path: str | Path) -> None
 
 
 def as_text(labels: np.ndarray, path: str | Path) -> np.ndarray:
-    """Labels of bytes as text; all others as they are."""
+    """Labels of bytes as text; others unchanged."""
     try:
         return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
     except UnicodeDecodeError as error:
@@ -278,15 +276,15 @@ def as_text(labels: np.ndarray, path: str | Path) -> np.ndarray:
 def read_features(path: str | Path) -> FeatureSet:
     """Read a ``.npz`` file with an array ``features`` (and perhaps ``labels``, …) or a bare ``.npy`` array.
 
-    Nothing in the file can run code. Values are not looked at here, except that sizes must agree.
+    Nothing in the file can run code. Only types and sizes are checked here, not values.
     """
     path = Path(path)
     require(path.is_file(), f"There is no file {path}: check the path, or make one with ba3us embed.")
     require(path.suffix in (".npz", ".npy"), f"{path} is neither .npz nor .npy: give a file that NumPy wrote.")
     with _damage_named(path):
-        found = _read_npz(path) if path.suffix == ".npz" else FeatureSet(_read_npy(path))
-    _check(found, path)
-    return found
+        content = _read_npz(path) if path.suffix == ".npz" else FeatureSet(_read_npy(path))
+    _check(content, path)
+    return content
 
 
 def read_labels(path: str | Path) -> np.ndarray:
@@ -304,7 +302,7 @@ def read_labels(path: str | Path) -> np.ndarray:
 
 
 def read_named_labels(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
-    """Labels alone, by name where there are names, and the paths of their rows if those are there.
+    """Labels, by name if there are names, and the paths of their samples if there are some.
 
     From a ``.npy`` file of labels or a ``.npz`` file with ``labels`` (and perhaps ``class_names``, ``paths``).
     """
@@ -312,13 +310,13 @@ def read_named_labels(path: str | Path) -> tuple[np.ndarray, list[str] | None]:
     if path.suffix == ".npy":
         return as_text(read_labels(path), path), None
     with _damage_named(path):
-        found = _read_npz(path, "labels")
-    _check(found, path)
-    return found.named_labels(path), found.paths
+        content = _read_npz(path, "labels")
+    _check(content, path)
+    return content.named_labels(path), content.paths
 
 
 def write_features(path: str | Path, content: FeatureSet) -> None:
-    """Write a ``.npz`` file at once or not at all."""
+    """Write a ``.npz`` file, whole or not at all."""
     path = Path(path)
     _check(content, path)
     arrays = {"features": content.features}
@@ -356,13 +354,13 @@ def _read_npz(path: Path, needed: str = "features") -> FeatureSet:
             return file[key] if key in file.files else None
 
         def texts(key: str) -> list[str] | None:
-            found = optional(key)
-            return None if found is None else [str(text) for text in as_text(np.atleast_1d(found), path)]
+            array = optional(key)
+            return None if array is None else [str(text) for text in as_text(np.atleast_1d(array), path)]
 
         def text(key: str) -> str | None:
-            """A single text; an array that happens to have this name is something else."""
-            found = optional(key)
-            return str(found) if found is not None and found.ndim == 0 and found.dtype.kind == "U" else None
+            """A single text; any other array of this name is ignored."""
+            array = optional(key)
+            return str(array) if array is not None and array.ndim == 0 and array.dtype.kind == "U" else None
 
         labels, names = optional("labels"), texts("class_names")
         return FeatureSet(
@@ -376,19 +374,19 @@ def _read_npz(path: Path, needed: str = "features") -> FeatureSet:
 
 
 def _check_archive(file: Any, path: Path, needed: str) -> None:
-    """It is an archive whose arrays fit into memory and are called the same in its index and beside the data.
+    """Require an archive whose arrays fit into memory and have one name in its index and beside the data.
 
-    (An array whose name is damaged would else be one that is not there.)
+    Otherwise an array with a damaged name would count as missing.
     """
     require(hasattr(file, "zip"), f"{path} holds a bare array: call it .npy, or save it with numpy.savez.")
-    size, most = 0, total_memory()
+    size, limit = 0, total_memory()
     for record in file.zip.infolist():
         file.zip.open(record).close()
         size += record.file_size if needed == "features" or record.filename != "features.npy" else 0
     require(
-        most is None or size <= most,
-        f"{path} holds {size / 1e9:.1f} GB of arrays, but there are {(most or 0) / 1e9:.1f} GB of memory: save "
-        "the features as .npy, which stays on disk.",
+        limit is None or size <= limit,
+        f"{path} holds {size / 1e9:.1f} GB of arrays, but there are {(limit or 0) / 1e9:.1f} GB of memory: "
+        "save the features as .npy, which stays on disk.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Domains of images: random crops for training, the centre for looking at them all, ten crops as views."""
+"""Domains of images: random crops for training, the centre for evaluation, ten crops as views."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from ba3us.data.domains import Source, Target
 from ba3us.data.store import KEY_BYTES
 from ba3us.errors import UserError, require
 
-# --- crops ------------------------------------------------------------------------------------------------
-# Cutting squares of pixels into what a backbone sees. Pure functions; chance is a hash of what it is for.
-
-
 TEN = 10  # four corners and the centre, and their mirror images
+CENTRE = -1  # the number of the view for evaluation
 
 
 class Windows(NamedTuple):
@@ -32,7 +29,7 @@ class Windows(NamedTuple):
 def random_windows(seed: int, rows: np.ndarray, views: np.ndarray, margin: int) -> Windows:
     """Random crop and flip (the paper's training transform) of view `views[i]` of row `rows[i]`.
 
-    The same seed, row and view give the same window, in any batch, process or order.
+    The same seed, row and view give the same window, in any batch, process or order: chance is a hash.
     """
     chance = _mixed(_mixed(_mixed(np.uint64(seed)) + _wide(rows)) + _wide(views))
     top, left, flip = (_mixed(chance + np.uint64(part)) for part in (1, 2, 3))
@@ -47,14 +44,14 @@ def central_windows(count: int, margin: int) -> Windows:
 
 
 def ten_crop_windows(count: int, view: int, margin: int) -> Windows:
-    """View 0 … 9 of ten-crop: corners from left to right and top to bottom, the centre, then all mirrored."""
+    """View 0 … 9 of ten-crop: the corners row by row, the centre, then all of them mirrored."""
     corner = view % (TEN // 2)
     top, left = ((0, 0), (0, margin), (margin, 0), (margin, margin), (margin // 2, margin // 2))[corner]
     return Windows(np.full(count, top), np.full(count, left), np.full(count, view >= TEN // 2))
 
 
 def chosen_views(seed: int, draws: np.ndarray, count: int) -> np.ndarray:
-    """Which of `count` views each draw shows."""
+    """Which of `count` views each draw uses."""
     return (_mixed(_mixed(np.uint64(seed) + np.uint64(1)) + _wide(draws)) % np.uint64(count)).astype(np.int64)
 
 
@@ -85,19 +82,12 @@ def _wide(numbers: np.ndarray) -> np.ndarray:
 
 
 def _mixed(x: np.ndarray | np.uint64) -> np.ndarray:
-    """SplitMix64's output function (Steele, Lea and Flood 2014): every bit depends on all bits."""
+    """SplitMix64's output function (Steele, Lea and Flood 2014): every output bit depends on all input bits."""
     with np.errstate(over="ignore"):
         z = np.asarray(x, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))
-
-
-# --- image domain -----------------------------------------------------------------------------------------
-# Domains of images: random crops for training, the centre for looking at them all, ten crops as views.
-
-
-CENTRE = -1  # the number of the view that evaluation sees
 
 
 class Pixels(Protocol):
@@ -115,15 +105,15 @@ class Pixels(Protocol):
         ...
 
     def expect(self, rows: np.ndarray) -> None:
-        """These rows will be read soon."""
+        """Announce rows that will be read soon."""
         ...
 
 
 class ImageTarget(Target):
     """Unlabelled images.
 
-    Training sees a random crop, mirrored half of the time; evaluation the centre. Which crop is seen follows
-    from the seed, the row and the number of the draw alone, so a resumed run sees the same.
+    Training uses a random crop, mirrored half of the time; evaluation uses the centre. A crop follows from the
+    seed, the row and the number of the draw alone, so a resumed run uses the same crops.
 
     Parameters
     ----------
@@ -132,12 +122,12 @@ class ImageTarget(Target):
     size : int
         Side of a crop.
     mean, std : three floats
-        Normalisation of pixels in [0, 1], the backbone's own.
+        The backbone's normalisation of pixels in [0, 1].
     seed : int
-        Of the crops.
+        Seed of the crops.
     views : int, optional
-        Take the crops from so many per image, the same ones for every seed, instead of endless new ones; with
-        0, training sees the centre too.
+        Number of fixed crops per image, the same for every seed; with 0, training uses the centre. By default
+        every draw is a new crop.
     ten_crop : bool
         Offer ten crops to methods that refresh from views.
     device : str
@@ -181,27 +171,25 @@ class ImageTarget(Target):
 
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """The centre of each image."""
-        rows = self._ahead(indices)
+        rows = self._announce_next(indices)
         return self._cut(rows, central_windows(len(rows), self._margin), dtype)
 
     def training_batch(self, indices: Any, draws: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
-        """A random crop of each image, perhaps mirrored; `draws` tell one time a row is drawn from another."""
+        """A random crop of each image, perhaps mirrored; `draws` number the draws of a run."""
         rows = self.rows(indices)
         return self.crop(rows, self.views_of(draws), dtype)
 
     def view_batch(self, view: int, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """One of the ten crops of each image."""
-        rows = self._ahead(indices)
+        rows = self._announce_next(indices)
         return self._cut(rows, ten_crop_windows(len(rows), view, self._margin), dtype)
 
     def expect(self, indices: Any) -> None:
-        """Start to decode rows that the next batch will ask for."""
+        """Start to decode the rows of the next batch."""
         self.pixels.expect(self.rows(indices))
 
-    # --- numbered views ----------------------------------------------------------------------------------
-
     def views_of(self, draws: np.ndarray) -> np.ndarray:
-        """The number of the view that each draw shows."""
+        """The number of the view that each draw uses."""
         if self.view_count is None:
             return draws
         if self.view_count == 0:
@@ -222,8 +210,8 @@ class ImageTarget(Target):
             return np.arange(*indices.indices(len(self)))
         return np.asarray(indices, dtype=np.int64)
 
-    def _ahead(self, indices: Any) -> np.ndarray:
-        """Rows of a batch; of a slice, the slice after it is probably next."""
+    def _announce_next(self, indices: Any) -> np.ndarray:
+        """The rows of a batch; after a slice, the next slice is announced."""
         rows = self.rows(indices)
         if isinstance(indices, slice) and len(rows):
             self.pixels.expect(np.arange(rows[-1] + 1, min(len(self), rows[-1] + 1 + len(rows))))
@@ -254,7 +242,7 @@ class ImageSource(ImageTarget, Source):
 
 
 class PixelArray:
-    """Squares that are in memory already, uint8 [n, side, side, 3]."""
+    """Squares in memory, uint8 [n, side, side, 3]."""
 
     def __init__(self, array: np.ndarray) -> None:
         require(

@@ -1,4 +1,4 @@
-"""Rows kept on disk under keys: in shards that appear whole, shared by processes, within a budget."""
+"""A cache of arrays on disk, by key: in shards that appear whole, shared by processes, within a budget."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from filelock import FileLock
 from ba3us.errors import UserError
 
 KEY_BYTES = 16
-_SHARD_BYTES = 48 << 20  # a shard is what is lost when a process is killed, and what is thrown away at once
-_SHARD_ROWS = 2048  # nor should a killed process lose many rows that were slow to make
-_OPEN_SHARDS = 16  # bounds open files, and how much of them can be resident
-_IDLE_SECONDS = 3600  # shards used more recently are never thrown away
+_SHARD_BYTES = 48 << 20  # a killed process loses at most one shard; a full cache deletes whole shards
+_SHARD_ROWS = 2048  # rows that were slow to compute should not be lost in large numbers
+_OPEN_SHARDS = 16  # limits open files and resident memory
+_IDLE_SECONDS = 3600  # shards that were used more recently are never deleted
 
 
 def cache_folder() -> Path:
-    """Where caches lie: ``$BA3US_CACHE``, or ``~/.cache/ba3us``."""
-    given = os.environ.get("BA3US_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "ba3us"
+    """The folder of all caches: ``$BA3US_CACHE``, or ``~/.cache/ba3us``."""
+    folder = os.environ.get("BA3US_CACHE")
+    return Path(folder) if folder else Path.home() / ".cache" / "ba3us"
 
 
 class Store:
-    """Rows of one shape and type under 16-byte keys, memory-mapped; several threads may read.
+    """Arrays ("rows") of one shape and type under 16-byte keys, memory-mapped; several threads may read.
 
-    A shard is two files, rows and their keys; the keys are written last, so what they name is there. Any
-    shard may vanish at any time (another process needed the room): then its rows are no longer found.
+    A shard is two files, rows and keys. The keys are written last, so their rows exist. Another process that
+    needs the space may delete a shard at any time; its rows are then missing.
 
     Parameters
     ----------
     kind : path
-        A folder for rows of this kind; those of each shape and type have a folder of their own in it.
+        The folder for rows of this kind, with a subfolder per shape and type.
     shape, dtype
-        Of one row.
+        Shape and type of one row.
     budget : int
-        Bytes that `kind` may hold. When it is full, shards that were not used for the longest time go first.
-        With 0 nothing is written, found or thrown away.
+        Bytes that `kind` may hold. When it is full, the least recently used shards are deleted. With 0 nothing
+        is written, found or deleted.
     wanted : sequence of bytes
         The keys that will be asked for; all others are ignored.
     """
@@ -76,11 +76,11 @@ class Store:
         return key in self._places
 
     def was_seen(self, key: bytes) -> bool:
-        """Whether the row is here, or was noted with :meth:`note`."""
+        """Whether the row is stored, or was noted with :meth:`note`."""
         return key in self._places or key in self._seen
 
     def rescan(self) -> None:
-        """Learn of shards that other processes wrote."""
+        """Find shards that other processes wrote."""
         if not self.budget:
             return
         try:
@@ -99,10 +99,8 @@ class Store:
                         if key in self._wanted:
                             self._places.setdefault(key, (stem, row))
 
-    # --- reading ------------------------------------------------------------------------------------------
-
     def read(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """Rows [n, …] and whether each was found [n]; rows not found hold anything."""
+        """Rows [n, …] and whether each was found [n]; the content of a missing row is undefined."""
         rows = np.empty((len(keys), *self.shape), dtype=self.dtype)
         found = np.zeros(len(keys), dtype=bool)
         by_shard: dict[str, list[tuple[int, int]]] = {}
@@ -130,7 +128,7 @@ class Store:
         except (OSError, ValueError):
             self._forget(name)
             return None
-        with suppress(OSError):  # somebody else's cache may be used too
+        with suppress(OSError):  # the cache of another user may be read-only
             os.utime(path)
         self._open[name] = content
         if len(self._open) > _OPEN_SHARDS:
@@ -146,25 +144,23 @@ class Store:
         except OSError:
             return False
 
-    # --- writing ------------------------------------------------------------------------------------------
-
     def missing(self, keys: Sequence[bytes], start: int, unseen: bool = False) -> tuple[list[int], int]:
-        """Positions from `start` on whose rows are not here, at most a shard of them, and where to go on.
+        """Positions of missing rows from `start` on, at most a shard of them, and the position to continue at.
 
-        With `unseen`, only of rows that were not noted either. Looks first at what other processes wrote.
+        With `unseen`, rows that were noted do not count as missing. Shards of other processes are found first.
         """
         self.rescan()
-        found: list[int] = []
+        missing: list[int] = []
         position = start
-        while position < len(keys) and len(found) < self.shard_rows:
+        while position < len(keys) and len(missing) < self.shard_rows:
             key = keys[position]
             if key not in self._places and not (unseen and key in self._seen):
-                found.append(position)
+                missing.append(position)
             position += 1
-        return found, position
+        return missing, position
 
     def add(self, keys: Sequence[bytes], rows: np.ndarray) -> int:
-        """Write a shard of the first rows, as many as there is room for; returns how many."""
+        """Write a shard of the first rows, as many as fit; returns their number."""
         count = self.make_room(len(keys))
         if not count:
             return 0
@@ -173,20 +169,20 @@ class Store:
             with _whole_file(self.folder / f"{name}.rows") as part:
                 np.ascontiguousarray(rows[:count], dtype=self.dtype).tofile(part)
             _write_keys(self.folder / f"{name}.keys", keys[:count])
-        except OSError:  # the disk is full, or the folder is not ours: all goes on without
+        except OSError:  # the disk is full or read-only: continue without the cache
             return 0
         self.rescan()
         return count
 
     def note(self, keys: Sequence[bytes]) -> None:
-        """Remember that these rows were made once, without keeping them."""
+        """Remember that these rows were computed once, without storing them."""
         self._seen.update(keys)
         if keys and self.budget:
             with suppress(OSError):
                 _write_keys(self.folder / f"{uuid.uuid4().hex}.seen", keys)
 
     def make_room(self, rows: int) -> int:
-        """Throw idle shards away until `rows` more fit; how many of them do."""
+        """Delete idle shards until `rows` more fit; returns how many of them fit."""
         if not self.budget:
             return 0
         needed = rows * self.row_bytes
@@ -196,7 +192,7 @@ class Store:
             if used + needed <= self.budget or time.time() - last_used < _IDLE_SECONDS:
                 break
             with suppress(OSError):
-                path.with_suffix(".keys").unlink(missing_ok=True)  # first, so that none names what is gone
+                path.with_suffix(".keys").unlink(missing_ok=True)  # first, so that no key lacks its row
                 path.unlink(missing_ok=True)
                 self._forget(path.stem)
                 used -= size
@@ -210,7 +206,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time; hold it while making one shard, so that processes share the work."""
+        """Exclude other processes; hold it while computing one shard, so that processes share the work."""
         with ExitStack() as held:
             if self.budget:
                 with suppress(OSError):  # some file systems have no locks, others are read-only
@@ -219,7 +215,7 @@ class Store:
             yield
 
     def _tidy(self) -> None:
-        """Remove what a killed process left; nobody is writing now."""
+        """Remove what killed processes left; no process is writing now."""
         for path in self.folder.glob("*.part"):
             path.unlink(missing_ok=True)
         for path in self.folder.glob("*.rows"):
