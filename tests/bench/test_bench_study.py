@@ -146,7 +146,7 @@ def test_options_come_from_protocol_command_and_publication(tmp_path):
     options = {job.method: job.options for job in made}
     assert options["dann"] == vars(methods.get("dann").options(steps=7, batch_size=4))
     assert options["pada"] == vars(methods.get("pada").options(steps=6, tau=3.0, momentum=0.5, batch_size=4))
-    assert made[0].settings.startswith("ours (defaults) with steps=7, batch_size=4")
+    assert made[0].settings.startswith("ba3us defaults with steps=7, batch_size=4")
     text = text.replace("P->Q", "A->D").replace("Q->P", "D->A").replace("P:", "A:").replace("Q:", "D:")
     study = bench.prepare(
         write_protocol(tmp_path, text + "published: office31\n"), methods="pada,drcn", seeds=1

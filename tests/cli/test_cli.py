@@ -245,6 +245,6 @@ def test_methods_are_counted_and_labelled():
     table = run("methods").stdout
     assert f"{len(rows)} methods" in table and "checked" in table
     (found,) = (row for row in rows if row["name"] == "ba3us")
-    assert (found["losses"], found["settings"]) == ("checked", "ours (3 differ)")
+    assert (found["losses"], found["settings"]) == ("checked", "ba3us defaults (3 differ)")
     departures = {"steps": 2000, "refresh_every": 200, "learning_rate": 1e-3, "released_quirks": True}
     assert found["published"]["office31"]["departures"] == departures

@@ -56,7 +56,7 @@ def test_a_card_says_where_the_model_is_from(made):
     _, card = made
     for said in (
         "# `model.onnx`", "feature vectors with 4 classes", "| source | `s.npz`, 80 rows with labels |",
-        "| target | `new.npz`, 40 rows without labels |", "BA³US (ba3us): Liang et al.", "ours (defaults) with",
+        "| target | `new.npz`, 40 rows without labels |", "BA³US (ba3us): Liang et al.", "ba3us defaults with",
         "Training saw no target label", "by the rule `entropy`", "**Verdict:", "Unknown classes",
         "Another camera", "not calibrated", "float32 [n, 6]", "MIT licence", "on 8 rows of the target",
     ):  # fmt: skip

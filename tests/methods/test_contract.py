@@ -163,7 +163,7 @@ def test_repeats_bit_for_bit(name):
 @every_method
 def test_asks_for_the_features_that_it_looks_at(name):
     given, kept = trainer(name), trainer(name)
-    kept.rule = dataclasses.replace(kept.rule, features=True)
+    kept.rule = dataclasses.replace(kept.rule, reads="features")
     assert_same_run(given.fit(*domains(name)), kept.fit(*domains(name)))
 
 

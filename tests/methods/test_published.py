@@ -49,8 +49,8 @@ def test_padas_table_is_marked_as_tuned_on_target_labels():
 
 
 @pytest.mark.parametrize(("name", "protocol", "task", "options", "note"), [
-    ("ba3us", None, None, {}, "ours (defaults)"),
-    ("ba3us", None, None, {"beta": 2.0}, "ours (defaults) with beta=2.0"),
+    ("ba3us", None, None, {}, "ba3us defaults"),
+    ("ba3us", None, None, {"beta": 2.0}, "ba3us defaults with beta=2.0"),
     ("ba3us", "office31", None, {}, "published (office31)"),
     ("ba3us", "office31", "A->D", {"beta": 5, "refresh_every": None}, "published (office31)"),  # no change
     ("ba3us", "office31", None, {"learning_rate": 0.01, "steps": 100, "refresh_every": 10},
@@ -67,9 +67,9 @@ def test_whose_settings_they_are_is_worked_out(name, protocol, task, options, no
 
 
 def test_whether_the_defaults_are_published_is_worked_out():
-    assert methods.get("drcn").defaults_note() == "ours (none on record)"
+    assert methods.get("mcc").defaults_note() == "ba3us defaults (none published)"
     entry = methods.get("ba3us")
-    assert entry.defaults_note() == "ours (3 differ)"
+    assert entry.defaults_note() == "ba3us defaults (3 differ)"
     assert set(entry.departures("office31")) == {"steps", "refresh_every", "learning_rate", "released_quirks"}
     settings = {"learning_rate": 1e-3, "steps": 2000, "released_quirks": True}
     same = dataclasses.replace(entry, settings=settings)
@@ -137,3 +137,15 @@ def test_a_classifier_that_does_not_fit(classifier, sentence):
 def test_no_updates_only_with_a_kept_classifier():
     with pytest.raises(UserError, match="'steps' is 0"):
         methods.get("source-only").options(steps=0)
+
+
+@pytest.mark.parametrize("name", ["dann", "drcn", "mcs", "mwpda", "source-only", "sspda", "twins"])
+def test_methods_without_a_program_have_the_common_budget(name):
+    for protocol in TASKS:
+        options, paper = (methods.get(n).options(protocol) for n in (name, "ba3us"))
+        assert (options.steps, options.learning_rate) == (paper.steps, paper.learning_rate)
+    assert methods.get(name).options("office31").bottleneck == methods.get(name).options().bottleneck
+
+
+def test_the_batch_of_iwan_is_that_of_its_program():
+    assert {methods.get("iwan").options(protocol).batch_size for protocol in TASKS} == {36}

@@ -1,4 +1,4 @@
-"""Methods: one short file per system. Importing this package registers every file in it."""
+"""Methods: one short file per method; importing the package registers all of them."""
 
 import importlib
 import pkgutil

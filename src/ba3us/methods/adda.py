@@ -51,7 +51,7 @@ class ADDAOptions(TwoEncodersOptions):
         setting="closed-set",
         losses="variant",
         needs=("two networks",),
-        note="Checked against TLL, not the original program. Both players move in one update, where the "
+        note="Checked against TLL, not the original program. Both players move in one step, where the "
         "original lets the discriminator move first. Half of the steps train the source encoder.",
     ),
     {

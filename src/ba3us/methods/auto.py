@@ -1,6 +1,7 @@
-"""``auto``: not a system but a choice among systems, made by :mod:`ba3us.auto.choose` without target labels.
+"""``auto``: not a method but a choice among methods, made by :mod:`ba3us.auto` without target labels.
 
-What it serves is a plain network, taught by the systems it tried; so its own losses are source-only's.
+The result is one ordinary network, trained on the source and on the labels that the chosen methods agree on. So
+its own losses are those of source-only.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ NAME = "auto"
 class AutoOptions(MethodOptions):
     """Settings of the automatic choice.
 
-    `preset` is ``fast`` (one robust recipe beside source-only) or ``best`` (more recipes and seeds); after
-    `time_limit` seconds no further one is begun. `force` serves what was adapted even without evidence that it
-    helped. `steps` and `batch_size` are those of every member.
+    `preset` is ``fast`` (one robust candidate beside source-only) or ``best`` (more candidates and seeds). After
+    `time_limit` seconds no further candidate is trained. `force` uses the adapted model even without evidence
+    that it helped. `steps` and `batch_size` are those of every candidate.
     """
 
     unused: ClassVar = tuple(
@@ -40,15 +41,15 @@ class AutoOptions(MethodOptions):
     NAME,
     MethodInfo(
         title="Automatic choice",
-        reference="ours",
+        reference="ba3us",
         setting="partial",
         losses="textbook",
-        note="Tries systems beside source-only, keeps what the target's neighbours speak for and teaches it "
-        "to one network; without evidence, source-only is served.",
+        note="Tries methods beside source-only, keeps those that the target's neighbours support and distils "
+        "them into one network; without evidence, source-only is used.",
     ),
     choice=True,
 )
 class Auto(SourceOnly):
-    """The network that is served: min CE over source rows and the target rows as they were labelled."""
+    """The network that is used: min CE over source samples and target samples with their assigned labels."""
 
     Options = AutoOptions

@@ -118,7 +118,7 @@ class BA3US(Method):
         return borrowed_by_interval(c.batch_size, c.rho, step.number, step.horizon, c.interval)
 
     def log_scalars(self, step: Step) -> dict[str, float]:
-        """λ of the gradient reversal, and how many classes m spreads over."""
+        """λ of both gradient reversals, and the effective number of classes in m."""
         reversal, entropy_reversal = self._lambdas(step)
         return {
             "lambda": reversal,

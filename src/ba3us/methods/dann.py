@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
-from ba3us.methods.registry import BUDGET, Published, register
+from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import AdversarialOptions, source_risk
 from ba3us.nn import Network, reverse_gradient
 
@@ -20,10 +20,10 @@ from ba3us.nn import Network, reverse_gradient
         losses="textbook",
         note="Ignores that classes may be absent; beta > 0 adds adaptive uncertainty suppression to it.",
     ),
-    {name: Published(budget, note="the budget of BA³US") for name, budget in BUDGET.items()},
+    with_budget(),
 )
 class DANN(Method):
-    """min_{F,G} max_D  CE + λ·L_adv, averaged over source and target rows."""
+    """min_{F,G} max_D  CE + λ·L_adv, averaged over source and target samples."""
 
     Options = AdversarialOptions
     options: AdversarialOptions
@@ -38,7 +38,7 @@ class DANN(Method):
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and domain loss."""
-        shown = reverse_gradient(outputs.together()[0], self.options.reversal(step))
-        d_source, d_target = self.discriminator(shown).tensor_split([len(outputs.source.features)])
+        reversed_features = reverse_gradient(outputs.together()[0], self.options.reversal(step))
+        d_source, d_target = self.discriminator(reversed_features).tensor_split([len(outputs.source.features)])
         alignment = losses.adversarial_loss(d_source, d_target)
         return source_risk(outputs.source, self.options) | {"alignment": alignment}

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ba3us import losses
 from ba3us.methods.base import DomainOutputs, Inputs, MethodInfo, NonNegative, Outputs, Step
-from ba3us.methods.registry import register
+from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import ClassWeighted, SourceRiskOptions, source_risk
 from ba3us.nn import Network
 from ba3us.schedules import ramp
@@ -26,7 +26,7 @@ class DRCNOptions(SourceRiskOptions):
 
     `correct` names the domain whose features the residual block corrects. `alignment_weight` weighs, at the
     end of a ramp from 0, the distance between the domains: of each class, by class weight, or (not
-    `class_wise`) of all rows at once, with DCAN's linear-time estimate. `entropy_weight` weighs the target
+    `class_wise`) of all samples at once, with DCAN's linear-time estimate. `entropy_weight` weighs the target
     entropy.
     """
 
@@ -44,11 +44,12 @@ class DRCNOptions(SourceRiskOptions):
         setting="both",
         losses="reconstruction",
         note="From the abstract, with the kernels of its sibling DCAN (checked). Ours: the block's shape and "
-        "zero start, target rows assigned by their predictions, the weighted mean over classes, the ramp.",
+        "zero start, target samples assigned by their predictions, the weighted mean over classes, the ramp.",
     ),
+    with_budget(),
 )
 class DRCN(ClassWeighted):
-    """min  CE + λ·Σ_c w_c MMD²(source class c, target rows that seem to be c) + β·H(target)."""
+    """min  CE + λ·Σ_c w_c MMD²(source class c, target samples that seem to be c) + β·H(target)."""
 
     Options = DRCNOptions
     options: DRCNOptions
@@ -78,7 +79,7 @@ class DRCN(ClassWeighted):
         return self._corrected(network, features) if self.options.correct == "target" else (features, logits)
 
     def _weight(self, step: Step) -> float:
-        """λ comes in slowly: target rows are assigned by predictions that mean little at first."""
+        """λ rises slowly, because target samples are assigned by predictions, which are poor at first."""
         return self.options.alignment_weight * ramp(step.number, step.horizon)
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
@@ -91,12 +92,12 @@ class DRCN(ClassWeighted):
         }
 
     def distance(self, source: DomainOutputs, target: DomainOutputs) -> Tensor:
-        """How far apart the domains are: the weighted mean over the batch's classes, or over all rows."""
+        """Distance of the domains: the weighted mean over the batch's classes, or over all samples."""
         kernel = losses.gaussian_kernels(torch.cat([source.features, target.features]))
         if not self.options.class_wise:
             return losses.linear_mmd(kernel)
         assert source.labels is not None
-        members = F.one_hot(source.labels, self.num_classes).to(kernel)
-        distances = losses.class_mmd(kernel, members, target.logits.detach().softmax(dim=1).to(kernel))
-        weights = self.class_weights * members.amax(dim=0)
+        one_hot = F.one_hot(source.labels, self.num_classes).to(kernel)
+        distances = losses.class_mmd(kernel, one_hot, target.logits.detach().softmax(dim=1).to(kernel))
+        weights = self.class_weights * one_hot.amax(dim=0)
         return (weights * distances).sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)

@@ -1,4 +1,4 @@
-"""ETN: an auxiliary classifier on detached features says how transferable each source row is."""
+"""ETN: an auxiliary classifier on detached features estimates how transferable each source sample is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RUN: Settings = {
     "weight_decay": 5e-4,
     "decay_gamma": 10.0,
     "decay_steps": 10000,
-    "ramp_steps": 5000,  # λ's counter of 10,000 advances twice per update
+    "ramp_steps": 5000,  # λ's counter of 10,000 advances twice per step
     "auxiliary_domain": 10.0,
     "auxiliary_class": 1.0,
     "freeze_stem_norm": True,
@@ -52,7 +52,7 @@ def leaky_log_softmax(logits: Tensor) -> Tensor:
 
 @losses.full_precision
 def leaky_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over rows of Σ_c BCE(u_c, 1[c = y]), exact where u saturates. [n, C], [n] → scalar."""
+    """Mean over samples of Σ_c BCE(u_c, 1[c = y]), exact where u saturates. [n, C], [n] → scalar."""
     log_u, leaked = leaky_log_softmax(logits), _leaked(logits)
     # log(1 - u_c): only the largest u_c can be near 1, and for it the others are summed
     top = logits.argmax(dim=1, keepdim=True)
@@ -116,11 +116,11 @@ class ETN(Method):
         return dataclasses.replace(recipe, phases=phases, balanced_source=True)
 
     def log_scalars(self, step: Step) -> dict[str, float]:
-        """λ of the source rows."""
+        """λ of the source samples."""
         return {"lambda": self.options.reversal(step, ahead=0)}
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
-        """The five terms; λ of the target rows is one discriminator call, half an update, ahead."""
+        """The five terms; λ of the target samples is one discriminator call, half an step, ahead."""
         c, source, target = self.options, outputs.source, outputs.target
         assert source.labels is not None
         z_source, z_target = domain_scores(self.auxiliary, source.features.detach(), target.features.detach())

@@ -1,4 +1,8 @@
-"""IWAN as first released: two encoders, of which only the target's still learns when the weighing begins."""
+"""IWAN: a discriminator weighs source samples for a second one, which aligns. In two forms.
+
+``iwan`` is TLL's form, with one encoder for both domains. ``iwan-original`` follows the first release: two
+encoders, of which only the target's is trained while samples are weighted.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +23,11 @@ from ba3us.methods.shared import (
 )
 from ba3us.nn import Network, reverse_gradient
 
-# --- iwan -------------------------------------------------------------------------------------------------
-# IWAN: a first discriminator, which the features never feel, weighs source rows for a second that aligns.
-
-
 EPS = 1e-5  # TLL's, in the entropy's logarithm and in the mean that weights are divided by
 REFERENCE = "Zhang et al., Importance Weighted Adversarial Nets for Partial Domain Adaptation, CVPR 2018"
 
 _TLL: Settings = {
-    "batch_size": 32,
+    "batch_size": 36,
     "refresh_every": 1000,
     "learning_rate": 1e-3,
     "ramp_slope": 1.0,
@@ -46,13 +46,13 @@ class Adversaries(nn.Module):
         self.aligner = options.discriminator(network.feature_dim)
 
     def forward(self, outputs: Outputs, reversal: float) -> tuple[Tensor, Tensor]:
-        """L_D on detached features, and L_D0 with D's weights on the source rows."""
+        """L_D on detached features, and L_D0 with D's weights on the source samples."""
         f_source, f_target = outputs.source.features, outputs.target.features
-        seen = domain_scores(self.weigher, f_source.detach(), f_target.detach())
-        w = sample_weights(seen[0], EPS)
+        weighing = domain_scores(self.weigher, f_source.detach(), f_target.detach())
+        w = sample_weights(weighing[0], EPS)
         f_source, f_target = (reverse_gradient(f, reversal) for f in (f_source, f_target))
         d_source, d_target = domain_scores(self.aligner, f_source, f_target)
-        return losses.adversarial_loss(*seen), losses.adversarial_loss(d_source, d_target, w)
+        return losses.adversarial_loss(*weighing), losses.adversarial_loss(d_source, d_target, w)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +110,6 @@ class IWAN(Method):
         }
 
 
-# --- iwan original ----------------------------------------------------------------------------------------
-# IWAN as first released: two encoders, of which only the target's still learns when the weighing begins.
-
-
 _PUBLISHED = Published(
     {
         "steps": 60000,
@@ -124,7 +120,7 @@ _PUBLISHED = Published(
         "weight_decay": 5e-4,
         "ramp_high": 0.1,
     },
-    note="Caffe settings for AlexNet on Office31; weight decay and the length of the source stage are ours",
+    note="Caffe settings for AlexNet on Office31; weight decay and the source stage's length are not published",
 )
 
 
@@ -132,12 +128,12 @@ _PUBLISHED = Published(
 class IWANOriginalOptions(TwoEncodersOptions):
     """Settings of the two-encoder IWAN; its λ stays small and also scales the entropy's gradient.
 
-    The released λ of 0.1 belongs to a smaller learning rate; at ours it lost the classes in one of three
-    runs on MNIST→digits, 0.03 in none.
+    The released λ of 0.1 belongs to a smaller learning rate. At the default rate here it lost the classes in one
+    of three runs on MNIST→digits, 0.03 in none.
     """
 
     ramp_high: NonNegative = 0.03
-    ramp_slope: NonNegative = 5.0  # the released one over its 50,000 updates
+    ramp_slope: NonNegative = 5.0  # the released one over its 50,000 steps
     entropy_weight: NonNegative = 0.1
 
 

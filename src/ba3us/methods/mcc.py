@@ -28,7 +28,7 @@ class MCCOptions(SourceRiskOptions):
         setting="both",
         losses="checked",
         note="The loss is checked against the authors' library; the head is the one of all methods here. "
-        "It asks something of every class, and on few classes gives rows to absent ones (C→W of "
+        "It asks something of every class, and on few classes gives samples to absent ones (C→W of "
         "Office-Caltech 10→5, features: 16 % of them).",
     ),
 )

@@ -31,7 +31,7 @@ from ba3us.methods.base import (
     Refresh,
     Size,
 )
-from ba3us.methods.registry import register
+from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import SourceRiskOptions, source_risk
 from ba3us.nn import Network
 
@@ -42,7 +42,7 @@ class MCSOptions(SourceRiskOptions):
 
     `pull` is α, which holds target centroids to the source's; `ridge` is β, in units of the mean eigenvalue
     of the matrix it is added to. The subspace has at most `dimensions`, and one less than classes. Labels,
-    centroids and subspace are found in turn, at most `rounds` times. `pull` and `ridge` were chosen by us
+    centroids and subspace are found in turn, at most `rounds` times. `pull` and `ridge` were chosen
     with the labels of Office-Caltech, so that no task falls clearly below the nearest source centroid.
     """
 
@@ -66,6 +66,7 @@ class MCSOptions(SourceRiskOptions):
         "source centroids, and probabilities from a Gaussian around each centroid. Its two weights were chosen "
         "with the labels of Office-Caltech: tables with that data must say so.",
     ),
+    with_budget(bottleneck=None),
 )
 class MCS(Method):
     """Source features first; then pseudo-labels, target centroids and subspace in turn."""
@@ -87,7 +88,7 @@ class MCS(Method):
         self.register_buffer("spread", torch.zeros(()))  # 0: not solved yet
 
     def recipe(self) -> Recipe:
-        """The source, then a phase without updates that solves."""
+        """The source, then a phase without steps that solves."""
         source = Phase(WARMUP, self.options.steps, ("network",), adapts=False, target=False)
         refresh = Refresh(every=1, source=True, again=True, features=True)
         return dataclasses.replace(super().recipe(), phases=(source, Phase("solve", 0)), refresh=refresh)
@@ -109,7 +110,7 @@ class MCS(Method):
         x, mu = F.normalize(target.features, dim=1).double() @ directions, mu @ directions
         centroids, labels = mu, _nearest(x, mu)
         for _ in range(c.rounds):
-            # z_c = Pᵀ(mean_c + α μ_c)/(1 + α); a class without rows keeps μ_c
+            # z_c = Pᵀ(mean_c + α μ_c)/(1 + α); a class without samples keeps μ_c
             centroids = (_class_means(x, labels, mu) + c.pull * mu) / (1 + c.pull)
             p = self._subspace(x, x - centroids[labels], (centroids - mu)[labels])
             before, labels = labels, _nearest(x @ p, centroids @ p)
@@ -121,7 +122,7 @@ class MCS(Method):
         self.spread.copy_((residual**2).mean().clamp(min=torch.finfo(self.spread.dtype).eps))
 
     def _subspace(self, x: Tensor, within: Tensor, shift: Tensor) -> Tensor:
-        """P: the directions in which rows spread most for how far they lie from their centroids.
+        """P: the directions in which samples spread most for how far they lie from their centroids.
 
         They are scaled by the latter. To give all of them the same spread, PᵀXHXᵀP = I, blows up directions
         that tell nothing where most classes are absent (Caltech-107 → Office-10: 86 % became 41 %).
@@ -150,10 +151,10 @@ def _log_densities(features: Tensor, projection: Tensor, centroids: Tensor, spre
 
 
 def _class_means(x: Tensor, labels: Tensor, otherwise: Tensor) -> Tensor:
-    """Mean row of each class, and the row of `otherwise` where a class has none."""
-    members = F.one_hot(labels, len(otherwise)).to(x)
-    counts = members.sum(dim=0)[:, None]
-    return torch.where(counts > 0, members.T @ x / counts.clamp(min=1), otherwise)
+    """Mean of each class, or its row of `otherwise` where a class has no samples."""
+    one_hot = F.one_hot(labels, len(otherwise)).to(x)
+    counts = one_hot.sum(dim=0)[:, None]
+    return torch.where(counts > 0, one_hot.T @ x / counts.clamp(min=1), otherwise)
 
 
 def _nearest(points: Tensor, centroids: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ba3us import losses, scores
 from ba3us.methods.base import DomainOutputs, MethodInfo, NonNegative, Outputs, Step
-from ba3us.methods.registry import register
+from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import AdversarialOptions, ClassWeighted, domain_scores, sample_weights, source_risk
 from ba3us.nn import Network, reverse_gradient
 from ba3us.nn.network import xavier
@@ -38,6 +38,7 @@ class MWPDAOptions(AdversarialOptions):
         note="From the abstract. Ours: the scale of outlier classes, the classifier of shared samples (one "
         "hidden layer), how the weights are normalised, all coefficients.",
     ),
+    with_budget(),
 )
 class MWPDA(ClassWeighted):
     """min_{F,G} max_D  CE and L_adv under weights v(y)·r(x), with target entropy; S learns what is shared."""
@@ -61,7 +62,7 @@ class MWPDA(ClassWeighted):
         self.class_weights.mul_(torch.where(self.shared > 0, 1.0, self.options.outlier_scale))
 
     def log_scalars(self, step: Step) -> dict[str, float]:
-        """λ, and how many classes are held to be shared."""
+        """λ, and the effective number of classes."""
         return {"lambda": self.options.reversal(step), "shared_classes": float(self.shared.sum())}
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Where methods are registered, listed and created by name."""
+"""The registry of methods: names, what is known of them, and published settings by dataset and task."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from typing import Any, TypeVar
 from ba3us.errors import did_you_mean, require
 from ba3us.methods.base import Method, MethodInfo, MethodOptions
 from ba3us.nn import Network
-
-# --- published --------------------------------------------------------------------------------------------
-# Published settings as data: which datasets, which tasks, and what every method's authors ran them with.
-
 
 Settings = dict[str, Any]
 
@@ -34,7 +30,7 @@ IMAGES: dict[str, dict[str, tuple[int, int]]] = {
     "imagenet-caltech": {"C": (29780, 9257), "I": (1281167, 4200)},
 }
 
-# what the thuml family of programs shares; pinned, so that our own defaults may change
+# what the thuml family of programs shares; pinned, so that defaults may change
 COMMON: Settings = {
     "warmup_steps": 0,
     "batch_size": 36,
@@ -69,6 +65,11 @@ class Published:
     oracle: bool = False
 
 
+def with_budget(**settings: Any) -> dict[str, Published]:
+    """The budget of BA³US on every dataset, for a method whose authors' is not known; `settings` on top."""
+    return {d: Published({**budget, **settings}, note="the budget of BA³US") for d, budget in BUDGET.items()}
+
+
 def lookup(method: str, published: dict[str, Published], protocol: str, task: str | None) -> Settings:
     """The settings `method` published for a protocol and, if given, one of its tasks."""
     require(protocol in TASKS, f"Unknown protocol {protocol!r}: {did_you_mean(protocol, TASKS)}")
@@ -92,18 +93,14 @@ def by_epochs(protocol: str, count: Callable[[int, int], Settings]) -> dict[str,
     return {task: count(images[source][0], images[target][1]) for task, (source, target) in pairs.items()}
 
 
-# --- registry ---------------------------------------------------------------------------------------------
-# Where methods are registered, listed and created by name.
-
-
 _M = TypeVar("_M", bound=type[Method])
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A named system: a method class, the settings that make it this system, and what to know of it.
+    """A named method: a method class, the settings that make it this method, and what is known of it.
 
-    A `choice` among systems has a name and options like one, but is none of them.
+    A `choice` among methods has a name and options like a method, but is not listed as one.
     """
 
     name: str
@@ -114,7 +111,7 @@ class Entry:
     choice: bool = False
 
     def options(self, protocol: str | None = None, task: str | None = None, **options: Any) -> MethodOptions:
-        """The hyper-parameters: `options` over the system's own settings over those published.
+        """The hyper-parameters: `options` over the method's own settings over those published.
 
         Without a `protocol` the defaults hold, which are the same budget for every method.
         """
@@ -124,11 +121,11 @@ class Entry:
     def settings_note(
         self, options: MethodOptions, protocol: str | None = None, task: str | None = None
     ) -> str:
-        """Whose settings `options` holds: ours or those published for a protocol, and which options depart."""
+        """Whether `options` are ba3us defaults or published for a protocol, and which of them depart."""
         own = _different(options, self.options(protocol, task))
         given = " with " + ", ".join(f"{name}={value!r}" for name, (value, _) in own.items()) if own else ""
         if protocol is None:
-            return f"ours (defaults){given}"
+            return f"ba3us defaults{given}"
         found = self.protocols[protocol]
         note, tuned = (f": {found.note}" if found.note else ""), "; tuned per task with target labels"
         return f"published ({protocol}{note}){given}{tuned if found.oracle else ''}"
@@ -136,9 +133,9 @@ class Entry:
     def defaults_note(self) -> str:
         """Whether the default settings are published ones, of whichever protocol comes nearest."""
         if not self.protocols:
-            return "ours (none on record)"
+            return "ba3us defaults (none published)"
         fewest = min(len(self.departures(protocol)) for protocol in self.protocols)
-        return f"ours ({fewest} differ)" if fewest else "published"
+        return f"ba3us defaults ({fewest} differ)" if fewest else "published"
 
     def departures(self, protocol: str) -> dict[str, Any]:
         """What was published for a protocol where the defaults differ; "by task" where tasks have their own."""
@@ -192,7 +189,7 @@ def register(
 ) -> Callable[[_M], _M]:
     """Class decorator: make a method known under `name`; stack it to name several settings of one class.
 
-    `settings` make it this system and win over the settings published for a dataset (`protocols`).
+    `settings` make it this method and win over the settings published for a dataset (`protocols`).
     """
 
     def add(method: _M) -> _M:
@@ -210,5 +207,5 @@ def get(name: str) -> Entry:
 
 
 def entries() -> Iterator[Entry]:
-    """All systems, in alphabetical order."""
+    """All methods, in alphabetical order."""
     return iter(sorted((e for e in _ENTRIES.values() if not e.choice), key=lambda e: e.name))

@@ -1,4 +1,4 @@
-"""Mechanisms that several methods share; each exists once."""
+"""Options, terms and base classes that several methods share."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ from ba3us.methods.base import (
 from ba3us.nn import Discriminator, Network
 from ba3us.schedules import ramp
 
-# --- the source's side ------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRiskOptions(MethodOptions):
@@ -62,7 +60,7 @@ def source_risk(
 
 @dataclass(frozen=True, kw_only=True)
 class SourceStageOptions(SourceRiskOptions):
-    """Settings of a method that first trains on the source, for `source_steps` of its `steps` updates.
+    """Settings of a method that first trains on the source, for `source_steps` of its `steps`.
 
     None: half of them. `warmup_steps` come on top. `decay_steps` are those of the second stage; with them the
     rate of the first decays over its own length.
@@ -91,14 +89,11 @@ class SourceStageOptions(SourceRiskOptions):
         return dataclasses.replace(recipe, phases=phases)
 
 
-# --- discriminators ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class AdversarialOptions(SourceRiskOptions):
     """Settings of a method with a discriminator and a gradient reversal.
 
-    The reversal's λ rises to `ramp_high` with slope `ramp_slope` over `ramp_steps` updates (none: the whole
+    The reversal's λ rises to `ramp_high` with slope `ramp_slope` over `ramp_steps` steps (none: the whole
     phase).
     """
 
@@ -119,20 +114,17 @@ class AdversarialOptions(SourceRiskOptions):
 
 
 def domain_scores(discriminator: nn.Module, source: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-    """What a discriminator says of source and of target rows, from one call."""
+    """A discriminator's logits for source and for target samples, from one call."""
     return discriminator(torch.cat([source, target])).tensor_split([len(source)])
 
 
 def sample_weights(source_scores: Tensor, eps: float) -> Tensor:
-    """How much like the target each source row looks: w ∝ 1 - P(source), of mean 1, detached. [n] → [n].
+    """Weights of source samples by similarity to the target: w ∝ 1 - P(source), of mean 1, detached. [n] → [n].
 
-    `source_scores` are the logits of being source. All of them certain, the weights fade to 0 (`eps`).
+    `source_scores` are logits of being source. Where all are large, the weights go to 0 (`eps`).
     """
     w = torch.sigmoid(-source_scores.detach())
     return w / (w.mean() + eps)
-
-
-# --- class weights ----------------------------------------------------------------------------------------
 
 
 def target_mass(target: DomainOutputs, tau: float = 1.0) -> Tensor:
@@ -168,7 +160,7 @@ class SelectiveOptions(AdversarialOptions):
 
 
 class Selective(ClassWeighted):
-    """What PADA and SAN share: class weights one update before every U-th, from all views of the target.
+    """Base of PADA and SAN: class weights one step before every U-th, from all views of the target.
 
     Both domains pass through the network together.
     """
@@ -182,7 +174,7 @@ class Selective(ClassWeighted):
         return dataclasses.replace(super().recipe(), refresh=refresh)
 
     def log_scalars(self, step: Step) -> dict[str, float]:
-        """λ, and how many classes the weights spread over."""
+        """λ, and the effective number of classes."""
         return {
             "lambda": self.options.reversal(step),
             "effective_classes": scores.effective_classes(self.class_weights),
@@ -200,9 +192,6 @@ class Selective(ClassWeighted):
                 nn.init.normal_(layer.weight, 0.0, std)
         for weight, std in zip(discriminator, (0.01, 0.01, 0.3)):
             nn.init.normal_(weight, 0.0, std)
-
-
-# --- two encoders -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

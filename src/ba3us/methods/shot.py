@@ -39,8 +39,8 @@ class SHOTOptions(SourceStageOptions):
 
     The source stage smooths its labels by `smoothing`. Then `pseudo_weight` weighs the cross-entropy with
     pseudo-labels and `entropy_weight` the entropy. Only classes with more than `smallest_class` predictions
-    (none: a hundredth of the target, at most the published 10, which was meant for 1,100 to 1,800 rows) are
-    given as pseudo-labels. These are renewed every `refresh_every` updates (none: fifteen times).
+    (none: a hundredth of the target, at most the published 10, which was meant for 1,100 to 1,800 samples) are
+    given as pseudo-labels. These are renewed every `refresh_every` steps (none: fifteen times).
     """
 
     unused: ClassVar = ("keep_classifier", "bottleneck_norm")
@@ -77,7 +77,7 @@ def pseudo_labels(features: Tensor, logits: Tensor, smallest_class: int) -> Tens
     """Labels of the nearest class centre, by cosine, in two rounds. [n, d], [n, C] → [n].
 
     The first centres are means under the predictions, the second under the first labels. A class takes part
-    if more than `smallest_class` rows are predicted as it; if none has that many, every predicted class.
+    if more than `smallest_class` samples are predicted as it; if none has that many, every predicted class.
     """
     p = logits.softmax(dim=1)
     counts = F.one_hot(p.argmax(dim=1), p.shape[1]).sum(dim=0)
@@ -98,8 +98,8 @@ def pseudo_labels(features: Tensor, logits: Tensor, smallest_class: int) -> Tens
         setting="partial",
         losses="variant",
         note="The released partial setting (no diversity term), not checked against its numbers. Ours: the "
-        "smallest class that counts shrinks with the target (the released ten rows lost two of ten classes of "
-        "157 rows); where no class is large enough, every predicted one is used.",
+        "smallest class that counts shrinks with the target (the released ten lost two of ten classes of 157 "
+        "samples); where no class is large enough, every predicted one is used.",
     ),
     protocols={"office-home": _published("office-home")},
 )
@@ -112,7 +112,7 @@ class SHOT(Method):
 
     def __init__(self, options: SHOTOptions, network: Network) -> None:
         super().__init__(options, network)
-        # one pseudo-label per target row, of which nothing is known yet
+        # one pseudo-label per target sample, of which nothing is known yet
         self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
 
     @classmethod
@@ -147,6 +147,6 @@ class SHOT(Method):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         stored = state_dict.get(f"{prefix}labels")
-        if stored is not None:  # as many as that run's target has rows
+        if stored is not None:  # as many as that run's target has samples
             self.labels = self.labels.new_zeros(stored.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)

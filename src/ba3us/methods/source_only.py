@@ -1,4 +1,4 @@
-"""Source-only: plain cross-entropy on the source; the baseline every adaptation has to beat."""
+"""Source-only: cross-entropy on the source, the baseline for every adaptation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import dataclasses
 from torch import Tensor
 
 from ba3us.methods.base import Method, MethodInfo, Outputs, Recipe, Step
-from ba3us.methods.registry import BUDGET, Published, register
+from ba3us.methods.registry import BUDGET, Published, register, with_budget
 
-_PUBLISHED = {name: Published(budget, note="the budget of BA³US") for name, budget in BUDGET.items()}
+_PUBLISHED = with_budget()
 _PUBLISHED["imagenet-caltech"] = Published(
     BUDGET["imagenet-caltech"],
     {"I->C": {"keep_classifier": True, "steps": 0}},
@@ -24,7 +24,7 @@ _PUBLISHED["imagenet-caltech"] = Published(
         reference="The paper's ResNet-50 and VGG-16 rows",
         setting="both",
         losses="textbook",
-        note="The target is never trained on. Same number of updates as the method it stands beside.",
+        note="The target is never trained on. Same number of steps as the method it stands beside.",
     ),
     _PUBLISHED,
 )

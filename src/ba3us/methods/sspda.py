@@ -26,7 +26,7 @@ from ba3us.methods.base import (
     Size,
     Step,
 )
-from ba3us.methods.registry import register
+from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import SourceRiskOptions, source_risk
 from ba3us.nn import Network
 from ba3us.nn.network import xavier
@@ -95,6 +95,7 @@ def shuffle_tiles(images: Tensor, orders: Tensor) -> Tensor:
         note="After JiGen's released puzzles, the loss from memory. Ours: the search for permutations, as "
         "many shuffled as ordered images, all coefficients.",
     ),
+    with_budget(bottleneck=None),
 )
 class SSPDA(Method):
     """min  CE(source) + α·CE(which permutation, target) + η·H(ordered target)."""

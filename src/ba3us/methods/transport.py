@@ -1,4 +1,9 @@
-"""m-POT: partial transport within a batch, which moves only a share of the rows."""
+"""JUMBOT and m-POT: optimal transport from source to target samples within a batch, solved by POT.
+
+Both minimise CE + η3·Σ π∘M with M_ij = η1‖f_i - f_j‖² - η2 log p_j[y_i]. The plan π is a constant for the
+gradient; the methods differ in how it is found. It couples the samples of a batch, so each of several processes
+has its own plan.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +32,13 @@ from ba3us.methods.registry import BUDGET, Published, register
 from ba3us.methods.shared import SourceRiskOptions, source_risk
 from ba3us.nn import Network
 
-# --- ot ---------------------------------------------------------------------------------------------------
-# What methods share that move source rows to target rows within a batch: optimal transport, solved by POT.
-#
-# They minimise CE + η3·Σ π∘M with M_ij = η1‖f_i - f_j‖² - η2 log p_j[y_i] and the plan π held fixed, and
-# differ in which plan. It couples the rows of a batch, so with several processes each has its own.
-
-
-FARTHEST = 600.0  # exp(-600) is as good as never and still above zero in float64
+FARTHEST = 600.0  # a cost, in units of ε: exp(-600) is almost 0, and above 0 in float64
 NOTE = "Checked against BenchmarkPDA's numbers; its settings are those of Office-Home."
 PUBLISHED = {"office-home": Published({**BUDGET["office-home"], "batch_size": 65}, note="From BenchmarkPDA.")}
 
 
 def pot() -> ModuleType:
-    """The package POT, loaded when it is needed."""
+    """The package POT, imported where it is used."""
     try:
         import ot
     except ImportError as error:
@@ -70,7 +68,7 @@ class Transport(Method):
 
     def __init__(self, options: TransportOptions, network: Network) -> None:
         super().__init__(options, network)
-        pot()  # say so now if it is missing
+        pot()  # raises here if it is missing
 
     def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
         """π for a cost matrix, with uniform weights on both sides."""
@@ -83,7 +81,7 @@ class Transport(Method):
         cost = losses.transport_cost(
             source.features, target.features, source.labels, target.logits, c.feature_weight, c.label_weight
         )
-        with warnings.catch_warnings():  # POT's remarks on its own defaults
+        with warnings.catch_warnings():  # POT warns about its own defaults
             warnings.simplefilter("ignore")
             plan = self.plan(cost.detach().double().cpu().numpy(), step)
         transported = (torch.as_tensor(plan).to(cost) * cost).sum()
@@ -91,18 +89,14 @@ class Transport(Method):
 
 
 def uniform(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same weight for every source row, and for every target row."""
+    """Equal weights for the source samples, and for the target samples."""
     rows, columns = cost.shape
     return np.full(rows, 1 / rows), np.full(columns, 1 / columns)
 
 
-# --- jumbot -----------------------------------------------------------------------------------------------
-# JUMBOT: unbalanced transport within a batch, which may leave rows out.
-
-
 @dataclass(frozen=True, kw_only=True)
 class JumbotOptions(TransportOptions):
-    """Settings of JUMBOT: `marginal_penalty` is what it costs a row to be left out."""
+    """Settings of JUMBOT: `marginal_penalty` is the cost of leaving a sample out."""
 
     feature_weight: NonNegative = 0.003
     label_weight: NonNegative = 0.75
@@ -124,7 +118,7 @@ class JumbotOptions(TransportOptions):
     protocols=PUBLISHED,
 )
 class Jumbot(Transport):
-    """Unbalanced transport: rows that are far from everything may be left out, at a price."""
+    """Unbalanced transport: samples far from all others may be left out, at a cost."""
 
     Options = JumbotOptions
     options: JumbotOptions
@@ -145,13 +139,9 @@ class Jumbot(Transport):
         )
 
 
-# --- mpot -------------------------------------------------------------------------------------------------
-# m-POT: partial transport within a batch, which moves only a share of the rows.
-
-
 @dataclass(frozen=True, kw_only=True)
 class MPOTOptions(TransportOptions):
-    """Settings of m-POT: the share of rows moved grows from `first_mass` to `mass` over half the steps."""
+    """Settings of m-POT: the moved proportion grows from `first_mass` to `mass` over half the steps."""
 
     mass: PositiveFraction = 0.325
     first_mass: PositiveFraction = 0.01
@@ -170,24 +160,26 @@ class MPOTOptions(TransportOptions):
     protocols=PUBLISHED,
 )
 class MPOT(Transport):
-    """Partial transport: only the cheapest share of the mass is moved."""
+    """Partial transport: only the cheapest part of the mass is moved."""
 
     Options = MPOTOptions
     options: MPOTOptions
 
     def mass(self, step: Step) -> float:
-        """The share of rows to be moved."""
+        """The proportion of samples to move."""
         c = self.options
         return c.first_mass + (c.mass - c.first_mass) * min(1.0, step.number / max(1.0, step.horizon / 2))
 
     def log_scalars(self, step: Step) -> dict[str, float]:
-        """The share of rows moved."""
+        """The proportion of samples moved."""
         return {"mass": self.mass(step)}
 
     def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
         """Partial transport, entropic or (ε = 0) exact."""
         solvers, weights, epsilon = pot().partial, uniform(cost), self.options.regularisation
-        mass = min(self.mass(step), *(side.sum() for side in weights))  # equal shares add up to 1 but for a bit
+        mass = min(
+            self.mass(step), *(side.sum() for side in weights)
+        )  # equal weights add up to 1 except for rounding
         if epsilon == 0:
             return solvers.partial_wasserstein(*weights, cost, m=mass)
         # only differences of costs count; the original runs 1000 sweeps, most of which change nothing

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ba3us import losses
 from ba3us.methods.base import DomainOutputs, Group, Inputs, MethodInfo, NonNegative, Outputs, Recipe, Step
-from ba3us.methods.registry import register
+from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import ClassWeighted, SourceRiskOptions, source_risk
 from ba3us.nn import Network
 from ba3us.nn.network import xavier
@@ -43,6 +43,7 @@ class TwinsOptions(SourceRiskOptions):
         note="From the abstract and memory. Ours: the ramp, the refresh interval, other source batches for "
         "the second network, the mean of both as the prediction.",
     ),
+    with_budget(),
 )
 class Twins(ClassWeighted):
     """min  Σ_k weighted CE_k + λ·mean_t Σ_c |p¹_c - p²_c|. What is borrowed is the twin's source batch."""
@@ -74,20 +75,20 @@ class Twins(ClassWeighted):
         return [self.twin(network.backbone(x) if shared else x) for x in batches]
 
     def outputs(self, network: Network, inputs: Inputs) -> Outputs:
-        """The network's view of source and target, the twin's of its own source rows and of the target."""
-        ours = super().outputs(network, inputs._replace(borrowed=inputs.borrowed.none()))
+        """The network on source and target, the twin on its own source samples and on the target."""
+        first = super().outputs(network, inputs._replace(borrowed=inputs.borrowed.none()))
         own = inputs.borrowed if len(inputs.borrowed.x) else inputs.source
         features, logits = self._twin(network, own.x)[0]
         twin = DomainOutputs(features, logits, own.rows, own.labels)
         if not len(inputs.target.x):
-            return dataclasses.replace(ours, borrowed=twin)
+            return dataclasses.replace(first, borrowed=twin)
         other = {"twin": self._twin(network, inputs.target.x)[0][1]}
-        return dataclasses.replace(ours, borrowed=twin, target=dataclasses.replace(ours.target, extra=other))
+        return dataclasses.replace(first, borrowed=twin, target=dataclasses.replace(first.target, extra=other))
 
     def predict(self, network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
         """The mean of both predictions."""
-        (features, ours), (_, theirs) = network(x), self._twin(network, x)[0]
-        both = torch.logaddexp(ours.log_softmax(dim=1), theirs.log_softmax(dim=1))
+        (features, first), (_, second) = network(x), self._twin(network, x)[0]
+        both = torch.logaddexp(first.log_softmax(dim=1), second.log_softmax(dim=1))
         return features, both - math.log(2)
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
