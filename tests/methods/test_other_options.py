@@ -33,7 +33,7 @@ BAD = [
     ("m-pot", "label_weight", -1, "0 or more"),
     ("hafn", "radius", -1, "0 or more"),
     ("safn", "growth", -1, "0 or more"),
-    ("shot", "keep_classifier", True, "left at False, because this method makes no use of it"),
+    ("shot", "keep_classifier", True, "left at False, because this method does not use it"),
     ("shot", "bottleneck_norm", True, "left at False"),
     ("hafn", "keep_classifier", True, "left at False"),
     ("safn+ent", "keep_classifier", True, "left at False"),

@@ -21,9 +21,9 @@ NAME = "auto"
 class AutoOptions(MethodOptions):
     """Settings of the automatic choice.
 
-    `preset` is ``fast`` (one robust candidate beside source-only) or ``best`` (more candidates and seeds). After
-    `time_limit` seconds no further candidate is trained. `force` uses the adapted model even without evidence
-    that it helped. `steps` and `batch_size` are those of every candidate.
+    `preset` is ``fast`` (one robust candidate beside source-only) or ``best`` (more candidates and seeds).
+    After `time_limit` seconds no further candidate is trained. `force` uses the adapted model even without
+    evidence that it helped. `steps` and `batch_size` are those of every candidate.
     """
 
     unused: ClassVar = tuple(

@@ -128,8 +128,8 @@ _PUBLISHED = Published(
 class IWANOriginalOptions(TwoEncodersOptions):
     """Settings of the two-encoder IWAN; its λ stays small and also scales the entropy's gradient.
 
-    The released λ of 0.1 belongs to a smaller learning rate. At the default rate here it lost the classes in one
-    of three runs on MNIST→digits, 0.03 in none.
+    The released λ of 0.1 belongs to a smaller learning rate. At the default rate here it lost the classes in
+    one of three runs on MNIST→digits, 0.03 in none.
     """
 
     ramp_high: NonNegative = 0.03
