@@ -38,4 +38,4 @@ def test_the_page_shows_where_defaults_depart_from_what_was_published():
     assert "| `gaussian_start` | `False` | `True` |" in section("PADA")
     assert "| `tau` | `1.0` | as default | by task |" in section("PADA")
     assert "office31: tuned per task with target labels." in section("PADA")
-    assert "No published settings are on record" in section("DRCN")
+    assert "No published settings are on record" in section("MCC")

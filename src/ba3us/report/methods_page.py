@@ -15,8 +15,8 @@ Made by `ba3us methods --markdown`; do not edit by hand.
 - **losses**: *checked* against numbers recorded from the original program (or the one its note names), the
   plain *textbook* form, a *variant* that differs on purpose, or a *reconstruction* without code to compare,
   whose note names what is our choice;
-- **settings** by default, that is without a protocol: *published*, or *ours* and how many options differ from
-  the protocol that comes nearest. The tables below show what was published in place of each default.
+- **settings** by default, that is without a protocol: *published*, or *ba3us defaults* and how many options
+  differ from the nearest protocol. The tables below show what was published in place of each default.
 
 Every method takes the options of `MethodOptions` (steps, warmup_steps, batch_size, learning_rate, …) besides
 its own.
