@@ -88,6 +88,11 @@ def test_every_point_has_its_tooltip(charts):
     assert f"{NASTY[0]}\npredicted as {NASTY[2]}: 2 of 21 samples (9.5 %)" in tips["matrix"]
 
 
+def test_a_legend_has_the_shapes_of_the_chart(charts):
+    marks = [key.mark for key in charts["strips"].legend]
+    assert len(set(marks)) == 2 and marks[1] == "M7.0 10.0L15.0 10.0L15.0 2.0L7.0 2.0L7.0 10.0Z"
+
+
 def test_text_stays_text(charts):
     words = [each.text for each in elements(charts["matrix"]) if each.tag == "text"]
     assert "$\\frac{$ and …" in words and "true class" in words and "24" in words

@@ -28,13 +28,12 @@ from ba3us.report.page import Chart, Key
 WIDTH, SMALL = 440, 320  # of charts, in points
 N_COLOURS = 8  # classes k0 … k7 of page.css, each with a dash of its own
 REST = "kx"  # the class of all other series
-_CIRCLE, _SQUARE = "M7 6a4 4 0 1 0 8 0a4 4 0 1 0-8 0z", "M8 3h6v6h-6z"  # in a legend
 _LETTER = 6.6  # points, about the width of one
 _MAX_DOTS = 60  # evaluations that are marked on their curve
 _MAX_WRITTEN = 12  # classes up to which the cells of a confusion matrix have their counts written in
 _MAX_LETTERS = 18  # of the name of a method
 _ROW = 17  # height of a method's row
-_MARKERS = "os^Dv" + "PhX"  # one per task, told apart without colour
+_MARKERS = ("o", "s", "^", "D", "v", "P", "h", "X")  # one per task, distinct without colour
 
 _THEME = {"#000001": "var(--ink)", "#000002": "var(--faint)", "#000003": "var(--grid)"}
 _INK, _FAINT, _GRID = _THEME
@@ -51,6 +50,20 @@ _ATTRIBUTES = ("fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharr
 def colour_class(number: int) -> str:
     """The class of the series at that place."""
     return f"k{number % N_COLOURS}"
+
+
+def _marker(number: int) -> str:
+    return _MARKERS[number % len(_MARKERS)]
+
+
+def _outline(marker: str) -> str:
+    """The path of a marker in the legend, inside 22 by 12."""
+    from matplotlib.markers import MarkerStyle
+
+    style = MarkerStyle(marker)
+    (points,) = style.get_path().transformed(style.get_transform()).to_polygons()
+    places = np.asarray(points) * [8, -8] + [11, 6]
+    return f"M{'L'.join(f'{x:.1f} {y:.1f}' for x, y in places)}Z"
 
 
 def shorten(name: str, length: int = 16) -> str:
@@ -328,10 +341,10 @@ def scatter(
             )
         _name_classes(plot, points, names)
         drawing = plot.svg(title)
-    shapes = {"source": _SQUARE, "target": _CIRCLE}
+    shapes = {"source": _outline("s"), "target": _outline("o")}
     domains = [Key(d, d, f"dot {d}", shapes[d]) for d in shapes if (points["domain"] == d).any()]
-    classes = [Key(f"c{n}", name, f"dot {colour_class(n)}", _CIRCLE) for n, name in enumerate(names)]
-    others = [Key("c-1", "other classes", f"dot {REST}", _CIRCLE)] if (points["colour"] < 0).any() else []
+    classes = [Key(f"c{n}", name, f"dot {colour_class(n)}", _outline("o")) for n, name in enumerate(names)]
+    others = [Key("c-1", "other classes", f"dot {REST}", _outline("o"))] if (points["colour"] < 0).any() else []
     return Chart(title, summary, drawing, [*domains, *classes, *others])
 
 
@@ -465,9 +478,11 @@ def strips(
                 plot.dots([row.mean], [y], "dot k0", marker="s", size=6.5)
         for key, marks in sorted(points.items()):
             x, y_, tips = zip(*marks)
-            shape = {"marker": _MARKERS[key % len(_MARKERS)], "size": 8.0} if legend else {"size": 4.2}
+            shape = {"marker": _marker(key), "size": 8.0} if legend else {"size": 4.2}
             plot.dots(x, y_, f"dot {colour_class(key)}", f"s{key}" if legend else "", tips, **shape)
-        keys = [Key(f"s{n}", name, f"dot {colour_class(n)}", _CIRCLE) for n, name in enumerate(legend)]
+        keys = [
+            Key(f"s{n}", name, f"dot {colour_class(n)}", _outline(_marker(n))) for n, name in enumerate(legend)
+        ]
         return Chart(title, summary, plot.svg(title), keys)
 
 
