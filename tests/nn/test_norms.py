@@ -27,7 +27,8 @@ def test_a_constant_column_is_left_alone():
 
 
 @pytest.mark.parametrize(
-    ("factor", "far"), [(1.0, False), (0.3, False), (1e4, True), (1e-4, True), ([1.0, 1.0, 1e3], True)]
+    ("factor", "far"),
+    [(1.0, False), (0.3, False), (3.5, True), (1e4, True), (1e-4, True), ([1.0, 1.0, 1e3], True)],
 )
 def test_which_columns_are_far_from_unit_scale(factor, far):
     assert far_from_unit(torch.randn(100, 3, generator=G) * torch.tensor(factor)) is far

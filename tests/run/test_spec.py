@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ba3us.auto.guard import source_only_spec
 from ba3us.errors import UserError
 from ba3us.run.spec import FORMAT, Spec, check_precision, is_images, place
 
@@ -149,3 +150,14 @@ def test_a_run_trained_in_float16_elsewhere_can_be_looked_at_on_a_cpu():
     assert place(spec) == "cpu"
     with pytest.raises(UserError, match="can't train in float16"):
         check_precision(spec)
+
+
+def test_source_only_is_defined_once():
+    """As the automatic choice always had it: defaults but for steps and batch size."""
+    for auto in (Spec(), Spec(method_params={"steps": 7, "batch_size": 20}, seed=3, standardize=False)):
+        config, plain = auto.method_options(), source_only_spec(auto)
+        shared = {"steps": config.steps, "batch_size": config.batch_size}
+        assert plain.method_options() == Spec(method="source-only", method_params=shared).method_options()
+        assert (plain.seed, plain.standardize, plain.selection) == (auto.seed, auto.standardize, "entropy")
+    named = Spec(method="ba3us", method_params={"warmup_steps": 5, "steps": 6}, correct_prior=True)
+    assert named.source_only().method_options().steps == 11 and not named.source_only().correct_prior

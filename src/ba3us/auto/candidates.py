@@ -74,7 +74,7 @@ def end_workers(pool: ProcessPoolExecutor, at_once: bool) -> None:
 # The members of an automatic choice: which systems are tried, and what each says of the target.
 
 
-_THREADS = 1  # of a member, so that it is the same whether members run one by one or side by side
+THREADS = 1  # of a member, so that it is the same whether members run one by one or side by side
 _SHIPPED = 1 << 30  # bytes: samples beyond are not sent to other processes
 _SMALL = {"discriminator_hidden": 256}
 
@@ -99,7 +99,7 @@ class Candidate:
             selection="last",
             standardize=spec.standardize,
             seed=spec.seed + self.seed,
-            n_threads=_THREADS,
+            n_threads=THREADS,
             device=spec.device,
             on_nan=spec.on_nan,
         )
@@ -174,7 +174,7 @@ def _train_or_read(
         return None
     start = time.perf_counter()
     try:
-        with seeded(asked.seed, _THREADS):
+        with seeded(asked.seed, THREADS):
             run, target = train_one(asked, opened)
             result = CandidateResult(candidate, run.probabilities(target), time.perf_counter() - start)
     except UserError as error:
@@ -231,7 +231,7 @@ def _open(opened: OpenedArrays) -> None:
     global _OPENED
     _OPENED = opened
     serve_parent()
-    torch.set_num_threads(_THREADS)
+    torch.set_num_threads(THREADS)
 
 
 def _in_worker(candidate: Candidate, spec: Spec, kept: Path | None, until: float) -> CandidateResult | None:

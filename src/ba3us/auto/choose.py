@@ -23,7 +23,7 @@ from ba3us.assess.presence import presence_uncertainty
 from ba3us.assess.verdict import ADAPTED, NEAR, SOURCE_ONLY, Verdict
 from ba3us.auto.candidates import FAST, ROBUST, SHARPENING, train_candidates
 from ba3us.auto.ensemble import Ensemble
-from ba3us.auto.guard import AutoInputs, _plain, calibrate_run, source_only_run
+from ba3us.auto.guard import AutoInputs, calibrate_run, source_only_run, source_only_spec
 from ba3us.data import Target
 from ba3us.data.domains import PseudoLabelledSource
 from ba3us.errors import require
@@ -105,7 +105,9 @@ def _taught(spec: Spec) -> Spec:
     """The network that learns what was chosen."""
     config = spec.method_options()
     options = dataclasses.asdict(config) | {"steps": _LONGER * config.steps}
-    return dataclasses.replace(_plain(spec), method=spec.method, method_params=options, selection="last")
+    return dataclasses.replace(
+        source_only_spec(spec), method=spec.method, method_params=options, selection="last"
+    )
 
 
 def _run(spec: Spec, plain: Run, distilled: Run, choice: Ensemble, said: Verdict) -> Run:

@@ -24,7 +24,7 @@ from ba3us.assess.presence import (
     proportion_intervals,
 )
 from ba3us.assess.verdict import ADAPTED, NEAR, SOURCE_ONLY
-from ba3us.auto.candidates import FAST, Candidate, train_candidates
+from ba3us.auto.candidates import FAST, THREADS, train_candidates
 from ba3us.auto.ensemble import Ensemble
 from ba3us.data import Source, Target
 from ba3us.data.domains import Part, SourcePart, check_alike, evenly_spaced_indices
@@ -80,7 +80,7 @@ def add_fast_candidates(choice: Ensemble, inputs: AutoInputs, spec: Spec) -> Non
 
 def source_only_run(spec: Spec, opened: Opened, inputs: AutoInputs, callbacks: Sequence[Callback] = ()) -> Run:
     """Source-only, which everything is compared with."""
-    return train_one(_plain(spec), opened, domains=inputs.domains, callbacks=callbacks)[0]
+    return train_one(source_only_spec(spec), opened, domains=inputs.domains, callbacks=callbacks)[0]
 
 
 def calibrate_run(run: Run, target: Target, spec: Spec, opened: Opened, inputs: AutoInputs) -> Run:
@@ -91,7 +91,7 @@ def calibrate_run(run: Run, target: Target, spec: Spec, opened: Opened, inputs: 
     """
 
     def twin(part: Source) -> Run:
-        return train_one(_plain(spec), opened, domains=Domains(part, inputs.domains.target))[0]
+        return train_one(source_only_spec(spec), opened, domains=Domains(part, inputs.domains.target))[0]
 
     try:
         return dataclasses.replace(run, calibration=calibrated(run, target, inputs.domains.source, twin))
@@ -99,13 +99,16 @@ def calibrate_run(run: Run, target: Target, spec: Spec, opened: Opened, inputs: 
         return run.with_note(f"There is no calibration: {error}")
 
 
-def _plain(spec: Spec) -> Spec:
-    """The source-only run that everything is compared with."""
-    asked = Candidate(SOURCE_ONLY, SOURCE_ONLY).spec(spec)
-    places = ("source", "target", "labels", "root", "classes", "backbone", "weights", "size", "precision")
-    also = {name: getattr(spec, name) for name in (*places, "cache_gb", "workers")}
-    images = spec.source is not None and spec.kind == "images"
-    return dataclasses.replace(asked, **also, selection="entropy", train="head" if images else None)
+def source_only_spec(spec: Spec) -> Spec:
+    """:meth:`Spec.source_only` as the automatic choice trains it.
+
+    One thread makes it repeat beside the candidates. Of images only the head is trained. Selection is by
+    entropy, as in the published tables of the automatic choice.
+    """
+    of_images = spec.source is not None and spec.kind == "images"
+    return dataclasses.replace(
+        spec.source_only(), selection="entropy", n_threads=THREADS, train="head" if of_images else None
+    )
 
 
 # --- calibrating ------------------------------------------------------------------------------------------

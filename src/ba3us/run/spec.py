@@ -151,12 +151,26 @@ class Spec:
     # --- what follows from it ----------------------------------------------------------------------------
 
     def source_only(self) -> Spec:
-        """Source-only with what it shares with this method's settings, and as many updates."""
+        """The source-only method that this spec is compared with.
+
+        It shares the data, the backbone, the device, the standardisation, the seed, and the method options that
+        source-only has too, with as many steps. It does not share what depends on target predictions
+        (selection, extra evaluations, stopping on collapse, prior correction) nor a protocol's options.
+        """
         config, shared = self.method_options(), dataclasses.fields(methods.get(_SOURCE_ONLY).method.Options)
         options = {f.name: getattr(config, f.name) for f in shared}
         options |= {"steps": config.steps + config.warmup_steps, "warmup_steps": 0}
         return dataclasses.replace(
-            self, method=_SOURCE_ONLY, method_params=options, protocol=None, task=None, selection="last"
+            self,
+            method=_SOURCE_ONLY,
+            method_params=options,
+            protocol=None,
+            task=None,
+            selection="last",
+            evaluate_every=None,
+            on_collapse="continue",
+            correct_prior=False,
+            compile=False,
         )
 
     def method_options(self) -> MethodOptions:
