@@ -13,7 +13,7 @@ from ba3us.errors import UserError
 
 
 # Root mean square of all values. Features of pretrained backbones lie between 0.4 and 0.9 (ResNet-50,
-# EfficientNet-Lite0; unit vectors far below), and their figures are without standardisation. At 3.5 (1,024 log-mel
+# EfficientNet-Lite0; unit vectors far below), and their figures are without standardisation. At 3.5 (log-mel
 # energies) the adversarial losses overflow within 60 steps of the default rates; at 1.9 they do not.
 _LOW, _HIGH = 0.01, 2.0
 _APART = 100.0  # the largest column's size relative to the median column's
