@@ -40,18 +40,21 @@ MUTANTS = [
     _mutant(
         "bench: finished jobs are run again", LOCAL,
         "bench/study.py", " if job.key not in done]", "]",
-        "bench/study.py", " if not database.has(job.key, drawn))", ")",
+        "bench/study.py", " if not database.has(job.key, with_points))", ")",
     ),
     _mutant(
         "bench: key without options", DATABASE,
-        "bench/study.py", '"method", "options", "seed"', '"method", "seed"',
+        "bench/jobs.py", '"method", "options", "seed"', '"method", "seed"',
     ),
-    _mutant("bench: key without the data", DATABASE, "bench/study.py", '"seed", "data")}', '"seed")}'),
+    _mutant("bench: key without the data", DATABASE, "bench/jobs.py", '"seed", "data")}', '"seed")}'),
     _mutant("bench: seed not passed on", STUDY, "bench/jobs.py", "        seed=job.seed,\n", ""),
-    _mutant("bench: key without the looks", STUDY, "bench/study.py", "**looks, ", ""),
     _mutant(
-        "bench: a table is read bit by bit", DATABASE,
-        "bench/database.py", 'with self._transaction("DEFERRED"):', "if True:",
+        "bench: key without evaluate_every", STUDY,
+        "bench/jobs.py", '("published", "evaluate_every")}', '("published",)}',
+    ),
+    _mutant(
+        "bench: a changed bit is not noticed", DATABASE,
+        "bench/database.py", "if checksum(*row) != expected:", "if False:",
     ),
     _mutant("bench: the warm-up may be selected", STUDY, "bench/jobs.py", '.where(table["candidate"])', ""),
     _mutant(
@@ -60,7 +63,7 @@ MUTANTS = [
     ),
     _mutant(
         "bench: published settings ignored", STUDY,
-        "bench/study.py", "entry.options(protocol=published, task=where, **changed)",
+        "bench/jobs.py", "entry.options(protocol=published, task=where, **changed)",
         "entry.options(**changed)",
     ),
     _mutant(

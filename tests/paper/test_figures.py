@@ -97,12 +97,12 @@ def test_drawings_of_the_method(tmp_path):
     check_files(drawings.uncertainty(tmp_path / "u" / "uncertainty"), style.TEXT, drawings.suppressed())
 
 
-def test_suppression_flattens_the_unsure_sample_and_leaves_the_certain_one():
+def test_suppression_flattens_the_uncertain_sample_and_leaves_the_certain_one():
     table = drawings.suppressed()
-    unsure, certain = (of for _, of in table.groupby("sample", sort=False))
-    wrong = unsure[~unsure["true"]]
+    uncertain, certain = (of for _, of in table.groupby("sample", sort=False))
+    wrong = uncertain[~uncertain["true"]]
     assert np.ptp(wrong["after"]) < 0.02 < 0.3 < np.ptp(wrong["before"])
-    assert unsure["after"].iloc[0] >= unsure["before"].iloc[0]
+    assert uncertain["after"].iloc[0] >= uncertain["before"].iloc[0]
     assert (certain["after"] - certain["before"]).abs().max() < 0.015
     assert table[["before", "after"]].sum().tolist() == pytest.approx([2.0, 2.0])
 
@@ -146,16 +146,16 @@ def lightness(color: str) -> float:
 
 def test_the_papers_systems_look_the_same_in_every_figure():
     whole = style.method_styles(["Source only", "E-DANN", "BAA", "BA3US", "BAA"])
-    assert list(whole.values()) == list(style.LOOKS[:4])
+    assert list(whole.values()) == list(style.LINE_STYLES[:4])
     assert style.method_styles(["BA3US", "Source only"]) == {
         name: whole[name] for name in ("BA3US", "Source only")
     }
-    assert list(style.method_styles(["BA3US", *"abcde"]).values()) == [*style.LOOKS, style.LOOKS[0]]
+    assert list(style.method_styles(["BA3US", *"abcde"]).values()) == [*style.LINE_STYLES, style.LINE_STYLES[0]]
 
 
 def test_looks_differ_in_grey_line_and_marker():
-    greys = sorted(lightness(look.color) for look in style.LOOKS)
+    greys = sorted(lightness(look.color) for look in style.LINE_STYLES)
     assert np.diff(greys).min() > 6 and greys[-1] < 80
     for part in ("linestyle", "marker"):
-        assert len({str(getattr(look, part)) for look in style.LOOKS}) == len(style.LOOKS)
+        assert len({str(getattr(look, part)) for look in style.LINE_STYLES}) == len(style.LINE_STYLES)
     assert abs(lightness(style.SOURCE) - lightness(style.TARGET)) > 6

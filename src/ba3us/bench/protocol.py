@@ -1,4 +1,4 @@
-"""A protocol: which domains there are, which classes a target keeps, and which tasks to run."""
+"""A protocol: its domains, the classes that a target keeps, its tasks, and the paper's numbers for them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.registry import TASKS
 
 SHIPPED = Path(str(files("ba3us.bench") / "protocols"))
-
-
-# --- paper ------------------------------------------------------------------------------------------------
-# The numbers printed in the BA³US paper, beside which a benchmark puts its own.
-
-
-AVERAGE = "Avg"
+AVERAGE = "Avg"  # the column of averages in the paper's tables
 
 
 def superscripted(label: str) -> str:
@@ -35,7 +29,7 @@ def superscripted(label: str) -> str:
 
 @cache
 def results() -> pd.DataFrame:
-    """Accuracies (%) of tables 1–6: table, protocol, method (our name), printed name, task, accuracy, std."""
+    """Accuracies (%) of tables 1–6: table, protocol, method (registered name), printed, task, accuracy, std."""
     return pd.read_csv(str(files("ba3us.bench") / "paper_results.csv"), comment="#")
 
 
@@ -93,11 +87,11 @@ class Protocol:
     name, title : str
         For machines and for people.
     domains : dict
-        By name: where a feature file (.npz), image folder or list file may lie; the first that is there counts.
+        By name: paths of a feature file (.npz), image folder or list file; the first that exists is used.
     tasks : tuple of Task
         Which source goes with which target.
     folder : Path
-        Where paths start if no root is given.
+        The folder that paths start from, if no root is given.
     classes : tuple of str, optional
         The source's classes; by default all of its file's.
     rename : dict
@@ -105,17 +99,17 @@ class Protocol:
     targets : tuple of Subset
         Which classes a target keeps; several make a study over several targets.
     backbone : str, optional
-        What images are to be seen with.
+        The backbone for images.
     published, paper : str, optional
-        Whose published settings to take (``office31``), and whose printed numbers to show beside ours.
+        The dataset whose published settings to take (``office31``), and whose printed numbers to show.
     options, method_options : dict
         Hyper-parameters for all methods that have them, and for single methods.
     seeds : int
-        How many, unless told otherwise.
+        How many, by default.
     selection : tuple of str
-        Rules that choose a checkpoint; the first is the one that tables go by.
+        Rules that choose a checkpoint; tables compare methods by the first.
     expected : dict
-        By domain: how many samples there should be, in all or by class.
+        By domain: the expected number of samples, in all or by class.
     """
 
     name: str
@@ -291,15 +285,15 @@ def _text(value: Any, where: str) -> str:
     return str(value)
 
 
-def _whole(value: Any, where: str, least: int) -> int:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    require(whole, f"{where} is {value!r}: write a whole number from {least}.")
+def _whole(value: Any, where: str, minimum: int) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+    require(whole, f"{where} is {value!r}: write a whole number from {minimum}.")
     return int(value)
 
 
 def _once(names: Sequence[str], where: str) -> None:
     for name in names:
-        require(names.count(name) == 1, f"{name!r} is there twice in {where}: leave one out.")
+        require(names.count(name) == 1, f"{name!r} is given twice in {where}: leave one out.")
 
 
 def _known(names: Iterable[str], choices: Iterable[str], what: str) -> None:

@@ -1,4 +1,4 @@
-"""Tables of a benchmark: accuracy by method and task, what a run costs, how it goes wrong."""
+"""Tables of a benchmark (accuracy by method and task, cost, mistakes), and how they are written as text."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from ba3us.assess.scoring import LAST, ORACLE
 from ba3us.bench.protocol import AVERAGE, paper_accuracies, superscripted
 from ba3us.errors import UserError, require
 
-# --- writers ----------------------------------------------------------------------------------------------
-# Tables as text: for the terminal, Markdown, LaTeX, CSV and HTML.
-
+BASELINE = "source-only"
+LEVEL = 0.05  # a difference to the best with a larger p is called noise
+_UNIT = ["task", "variant", "seed"]
+_MIN_PAIRS = 6  # pairs, all of one sign, that the test needs to go below that level
 
 _STYLES = {"best": "bold", "second": "underline", "": ""}
 _LATEX = {
@@ -40,130 +41,6 @@ _LATEX |= {c: f"\\{c}" for c in "&%$#_{}"} | {">": "$>$", "<": "$<$", "\\": r"\t
 _LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX |= dict(zip("αβξλρκ", (rf"$\{name}$" for name in ("alpha", "beta", "xi", "lambda", "rho", "kappa"))))
 _FITTED = r"\resizebox{\ifdim\width>\linewidth \linewidth\else \width\fi}{!}{"  # only ever smaller
-
-
-def terminal(tables: Sequence[Table]) -> str:
-    """For people at a terminal, in its width."""
-    console = Console(markup=False, emoji=False, highlight=False)
-    if not console.is_terminal:
-        console.width = 160
-    with console.capture() as captured:
-        for table in _for_people(tables):
-            shown = RichTable(box=SIMPLE, title=Text(table.title), caption=Text("\n".join(table.notes)))
-            for column in table.columns:
-                shown.add_column(column, overflow="fold")
-            for row in table.rows:
-                shown.add_row(*(Text(cell.text, style=_STYLES[cell.mark]) for cell in row))
-            console.print(shown)
-    return captured.get()
-
-
-def markdown(tables: Sequence[Table]) -> str:
-    """With a heading each; best in bold, second best underlined."""
-    marks = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
-    parts = []
-    for table in _for_people(tables):
-        lines = [table.columns, ["---"] * len(table.columns)]
-        lines += [
-            [marks[cell.mark].format(cell.text.replace("|", r"\|")) for cell in row] for row in table.rows
-        ]
-        rows = ["| " + " | ".join(line) + " |" for line in lines]
-        parts.append("\n".join([f"## {table.title}", "", *rows, *(f"\n{note}" for note in table.notes)]))
-    return "\n\n".join(parts) + "\n"
-
-
-def latex(tables: Sequence[Table]) -> str:
-    """Floats with booktabs' rules, made smaller where they don't fit the line (graphicx); notes below."""
-    marks = {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}", "": "{}"}
-    parts = ["% \\usepackage{booktabs,graphicx}\n"]
-    for table in _for_people(tables):
-        head = " & ".join(map(_tex, table.columns))
-        rows = [" & ".join(marks[cell.mark].format(_tex(cell.text)) for cell in row) for row in table.rows]
-        body = "".join(rf"{row} \\" + "\n" for row in rows)
-        places = "l" + "r" * (len(table.columns) - 1)
-        notes = "".join(f"{_tex(note)}\n" for note in table.notes)
-        parts.append(
-            f"\\begin{{table}}\n\\centering\n\\caption{{{_tex(table.title)}}}\n{_FITTED}%\n"
-            f"\\begin{{tabular}}{{{places}}}\n\\toprule\n{head} \\\\\n\\midrule\n{body}\\bottomrule\n"
-            f"\\end{{tabular}}}}\n\\par\\smallskip\\raggedright\\footnotesize\n{notes}\\end{{table}}\n"
-        )
-    return "\n".join(parts)
-
-
-def comma_separated(tables: Sequence[Table]) -> str:
-    """One table after the other, each below a line with its title."""
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\n")
-    for table in tables:
-        lines.writerow([f"# {table.title}"])
-        lines.writerow(table.columns)
-        lines.writerows([cell.text for cell in row] for row in table.rows)
-    return out.getvalue()
-
-
-def web(tables: Sequence[Table]) -> str:
-    """A page that needs nothing else."""
-    marks = {"best": "<b>{}</b>", "second": "<u>{}</u>", "": "{}"}
-    parts = []
-    for table in _for_people(tables):
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
-        cells = [[f"<td>{marks[c.mark].format(html.escape(c.text))}</td>" for c in row] for row in table.rows]
-        body = "".join(f"<tr>{''.join(row)}</tr>\n" for row in cells)
-        notes = "".join(f"<p>{html.escape(note)}</p>\n" for note in table.notes)
-        parts.append(f"<h2>{html.escape(table.title)}</h2>\n<table>\n<tr>{head}</tr>\n{body}</table>\n{notes}")
-    return f'<!doctype html>\n<meta charset="utf-8">\n<title>ba3us bench</title>\n{"".join(parts)}'
-
-
-WRITERS: dict[str, Callable[[Sequence[Table]], str]] = {
-    "terminal": terminal,
-    "markdown": markdown,
-    "latex": latex,
-    "csv": comma_separated,
-    "html": web,
-}
-_SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".html": "html", ".txt": "terminal"}
-
-
-def chosen_format(given: str | None, file: Path | None) -> str:
-    """The format asked for, else that of the file's name, else the terminal's."""
-    if given is not None:
-        require(given in WRITERS, f"Unknown format {given!r}: choose one of {', '.join(WRITERS)}.")
-        return given
-    if file is None:
-        return "terminal"
-    if file.suffix not in _SUFFIXES:
-        raise UserError(f"No format goes with {file}: end it in {', '.join(_SUFFIXES)}, or add a `format`.")
-    return _SUFFIXES[file.suffix]
-
-
-def _for_people(tables: Sequence[Table]) -> list[Table]:
-    """The same with names as they are printed, and ≈ in the cells that have it."""
-
-    def read(cell: Cell) -> Cell:
-        return replace(cell, text=superscripted(cell.text) + (" ≈" if cell.near else ""))
-
-    return [
-        replace(
-            table,
-            rows=[[read(cell) for cell in row] for row in table.rows],
-            notes=[superscripted(note) for note in table.notes],
-        )
-        for table in tables
-    ]
-
-
-def _tex(text: str) -> str:
-    return "".join(_LATEX.get(char, char) for char in text.replace("->", "→"))
-
-
-# --- tables -----------------------------------------------------------------------------------------------
-# Tables of a benchmark: accuracy by method and task, what a run costs, how it goes wrong.
-
-
-BASELINE = "source-only"
-LEVEL = 0.05  # a difference to the best with a larger p is called noise
-_UNIT = ["task", "variant", "seed"]
-_LEAST = 6  # pairs, all of one sign, that the test needs to go below that level
 
 
 @dataclass(frozen=True)
@@ -234,8 +111,8 @@ def _overview(
     columns: dict[str, list[Cell]] = {}
     for each, values in by_unit(fine, [LAST, *selection, ORACLE]).items():
         average = 100 * averages(rows, values)[0]
-        plain = [("", False)] * len(average)
-        marks = plain if each == ORACLE else zip(_marks(average), _near(values, average))
+        unmarked = [("", False)] * len(average)
+        marks = unmarked if each == ORACLE else zip(_marks(average), _near(values, average))
         columns[str(each)] = [Cell(_figure(v, 2), *mark) for v, mark in zip(average, marks)]
     columns |= {name: [Cell(text) for text in texts] for name, texts in _costs(rows, fine, rule).items()}
     labels = _labels(rows)
@@ -244,8 +121,8 @@ def _overview(
         "Averages over tasks (%) at the last evaluation, at the one that a rule chooses without target labels "
         f"({', '.join(selection)}), and at the best one (oracle: chosen with target labels). ms/step: CPU "
         "time of a run over its steps, median. below: runs with less accuracy than source-only on the same "
-        "task and seed; absent: mean share of rows (%) given to classes that the target does not hold; lost: "
-        f"runs with a present class recognised in less than a tenth of its rows; all three by {rule}.",
+        "task and seed; absent: mean proportion of samples (%) predicted as classes that the target lacks; "
+        f"lost: runs with a present class recognised in less than a tenth of its samples; all three by {rule}.",
         _explained(fine),
     ]
     return Table(title, ["method", *columns], cells, how + said)
@@ -259,9 +136,9 @@ def _costs(rows: pd.DataFrame, fine: pd.DataFrame, rule: str) -> dict[str, list[
         "s/run": [_figure(v, 1) for v in by_label["seconds"].median().reindex(labels)],
         "ms/step": [_figure(v, 1) for v in cost],
     }
-    plain = _plain(fine)
-    if len(plain):
-        table["× source-only"] = [_figure(v, 1) for v in cost / cost[plain["label"].iloc[0]]]
+    baseline = _baseline_runs(fine)
+    if len(baseline):
+        table["× source-only"] = [_figure(v, 1) for v in cost / cost[baseline["label"].iloc[0]]]
         below = (gains(fine, rule) < -1e-9).groupby(fine["label"]).sum()
         runs = by_label.size()
         table["below"] = [f"{below.get(label, 0)} of {runs.get(label, 0)}" for label in labels]
@@ -281,11 +158,13 @@ def costs(fine: pd.DataFrame) -> pd.Series:
 
 def gains(fine: pd.DataFrame, rule: str) -> pd.Series:
     """By run: accuracy above that of source-only on the same task, target and seed; NaN without it."""
-    beside = _plain(fine).set_index(_UNIT)[f"accuracy:{rule}"].reindex(pd.MultiIndex.from_frame(fine[_UNIT]))
+    beside = (
+        _baseline_runs(fine).set_index(_UNIT)[f"accuracy:{rule}"].reindex(pd.MultiIndex.from_frame(fine[_UNIT]))
+    )
     return fine[f"accuracy:{rule}"] - beside.to_numpy()
 
 
-def _plain(fine: pd.DataFrame) -> pd.DataFrame:
+def _baseline_runs(fine: pd.DataFrame) -> pd.DataFrame:
     return fine[fine["method"] == BASELINE].drop_duplicates(_UNIT)
 
 
@@ -359,10 +238,11 @@ def _marks(values: pd.Series) -> list[str]:
 def _explained(fine: pd.DataFrame) -> str:
     """What the marks mean."""
     pairs = len(fine.drop_duplicates(_UNIT))
-    blind = f" With {pairs} pair{'s' * (pairs > 1)} it tells nothing apart: it needs {_LEAST} or more."
+    few = f" With {pairs} pair{'s' * (pairs > 1)} it finds no difference: it needs {_MIN_PAIRS} or more."
     return (
         "Best bold, second best underlined. ≈: not told apart from the best average (Wilcoxon signed-rank "
-        f"test, two-sided, paired over tasks, targets and seeds, p ≥ {LEVEL}).{blind if pairs < _LEAST else ''}"
+        f"test, two-sided, paired over tasks, targets and seeds, p ≥ {LEVEL})."
+        + (few if pairs < _MIN_PAIRS else "")
     )
 
 
@@ -404,3 +284,120 @@ def _figure(value: float | None, digits: int) -> str:
 
 def _spread(mean: float, spread: float, digits: int) -> str:
     return _figure(mean, digits) + ("" if np.isnan(mean) else f" ± {_figure(spread, digits)}")
+
+
+# --- text: for the terminal, Markdown, LaTeX, CSV and HTML ---
+
+
+def terminal(tables: Sequence[Table]) -> str:
+    """For people at a terminal, in its width."""
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    with console.capture() as captured:
+        for table in _displayed(tables):
+            rich_table = RichTable(box=SIMPLE, title=Text(table.title), caption=Text("\n".join(table.notes)))
+            for column in table.columns:
+                rich_table.add_column(column, overflow="fold")
+            for row in table.rows:
+                rich_table.add_row(*(Text(cell.text, style=_STYLES[cell.mark]) for cell in row))
+            console.print(rich_table)
+    return captured.get()
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """With a heading each; best in bold, second best underlined."""
+    marks = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
+    parts = []
+    for table in _displayed(tables):
+        lines = [table.columns, ["---"] * len(table.columns)]
+        lines += [
+            [marks[cell.mark].format(cell.text.replace("|", r"\|")) for cell in row] for row in table.rows
+        ]
+        rows = ["| " + " | ".join(line) + " |" for line in lines]
+        parts.append("\n".join([f"## {table.title}", "", *rows, *(f"\n{note}" for note in table.notes)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """Floats with booktabs' rules, made smaller where they don't fit the line (graphicx); notes below."""
+    marks = {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}", "": "{}"}
+    parts = ["% \\usepackage{booktabs,graphicx}\n"]
+    for table in _displayed(tables):
+        head = " & ".join(map(_tex, table.columns))
+        rows = [" & ".join(marks[cell.mark].format(_tex(cell.text)) for cell in row) for row in table.rows]
+        body = "".join(rf"{row} \\" + "\n" for row in rows)
+        places = "l" + "r" * (len(table.columns) - 1)
+        notes = "".join(f"{_tex(note)}\n" for note in table.notes)
+        parts.append(
+            f"\\begin{{table}}\n\\centering\n\\caption{{{_tex(table.title)}}}\n{_FITTED}%\n"
+            f"\\begin{{tabular}}{{{places}}}\n\\toprule\n{head} \\\\\n\\midrule\n{body}\\bottomrule\n"
+            f"\\end{{tabular}}}}\n\\par\\smallskip\\raggedright\\footnotesize\n{notes}\\end{{table}}\n"
+        )
+    return "\n".join(parts)
+
+
+def comma_separated(tables: Sequence[Table]) -> str:
+    """One table after the other, each below a line with its title."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    for table in tables:
+        lines.writerow([f"# {table.title}"])
+        lines.writerow(table.columns)
+        lines.writerows([cell.text for cell in row] for row in table.rows)
+    return out.getvalue()
+
+
+def web(tables: Sequence[Table]) -> str:
+    """A page that needs nothing else."""
+    marks = {"best": "<b>{}</b>", "second": "<u>{}</u>", "": "{}"}
+    parts = []
+    for table in _displayed(tables):
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
+        cells = [[f"<td>{marks[c.mark].format(html.escape(c.text))}</td>" for c in row] for row in table.rows]
+        body = "".join(f"<tr>{''.join(row)}</tr>\n" for row in cells)
+        notes = "".join(f"<p>{html.escape(note)}</p>\n" for note in table.notes)
+        parts.append(f"<h2>{html.escape(table.title)}</h2>\n<table>\n<tr>{head}</tr>\n{body}</table>\n{notes}")
+    return f'<!doctype html>\n<meta charset="utf-8">\n<title>ba3us bench</title>\n{"".join(parts)}'
+
+
+WRITERS: dict[str, Callable[[Sequence[Table]], str]] = {
+    "terminal": terminal,
+    "markdown": markdown,
+    "latex": latex,
+    "csv": comma_separated,
+    "html": web,
+}
+_SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".html": "html", ".txt": "terminal"}
+
+
+def chosen_format(given: str | None, file: Path | None) -> str:
+    """The format asked for, else that of the file's name, else the terminal's."""
+    if given is not None:
+        require(given in WRITERS, f"Unknown format {given!r}: choose one of {', '.join(WRITERS)}.")
+        return given
+    if file is None:
+        return "terminal"
+    if file.suffix not in _SUFFIXES:
+        raise UserError(f"No format goes with {file}: end it in {', '.join(_SUFFIXES)}, or add a `format`.")
+    return _SUFFIXES[file.suffix]
+
+
+def _displayed(tables: Sequence[Table]) -> list[Table]:
+    """The same with names as they are printed, and ≈ in the cells that have it."""
+
+    def read(cell: Cell) -> Cell:
+        return replace(cell, text=superscripted(cell.text) + (" ≈" if cell.near else ""))
+
+    return [
+        replace(
+            table,
+            rows=[[read(cell) for cell in row] for row in table.rows],
+            notes=[superscripted(note) for note in table.notes],
+        )
+        for table in tables
+    ]
+
+
+def _tex(text: str) -> str:
+    return "".join(_LATEX.get(char, char) for char in text.replace("->", "→"))

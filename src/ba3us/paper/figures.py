@@ -1,4 +1,4 @@
-"""Figures 3, 4 and 5 of the paper from tables of numbers: drawing only, nothing is trained here.
+"""The paper's figures: drawings of the method (1, 2), and plots of tables of numbers (3, 4, 5).
 
 Every function writes ``out.pdf`` (vector), ``out.png`` and ``out.csv`` (the numbers behind the picture) and
 returns their paths. Accuracies are in %.
@@ -26,8 +26,7 @@ from ba3us.errors import require
 from ba3us.losses import complement_entropy
 from ba3us.run.build import Model
 
-# --- style ------------------------------------------------------------------------------------------------
-# The common look of all figures: colours, lines and sizes that survive grey print and colour blindness.
+# --- style: sizes, colours and lines that survive grey print and colour blindness ---
 
 
 COLUMN, TEXT = 3.4, 7.0  # inches: one column, and the whole text
@@ -39,20 +38,20 @@ YELLOW = "#F0E442"
 SOURCE, TARGET = BLUE, VERMILLION
 
 
-class Look(NamedTuple):
-    """How one system is drawn: told apart by each of the three alone."""
+class LineStyle(NamedTuple):
+    """How one method is drawn: each of the three alone distinguishes it."""
 
     color: str
     linestyle: Any
     marker: str
 
 
-LOOKS = (
-    Look(BLACK, (0, (1, 1.4)), "s"),
-    Look(SKY, (0, (5, 1.6)), "^"),
-    Look(BLUE, (0, (6, 1.5, 1, 1.5)), "D"),
-    Look(VERMILLION, "-", "o"),
-    Look(PURPLE, (0, (3, 1, 1, 1, 1, 1)), "v"),
+LINE_STYLES = (
+    LineStyle(BLACK, (0, (1, 1.4)), "s"),
+    LineStyle(SKY, (0, (5, 1.6)), "^"),
+    LineStyle(BLUE, (0, (6, 1.5, 1, 1.5)), "D"),
+    LineStyle(VERMILLION, "-", "o"),
+    LineStyle(PURPLE, (0, (3, 1, 1, 1, 1, 1)), "v"),
 )
 
 _RC = {
@@ -69,11 +68,11 @@ _RC = {
 _FAMILY = ("Source only", "E-DANN", "BAA", "BA3US")  # each looks the same in every figure
 
 
-def method_styles(names: Iterable[str]) -> dict[str, Look]:
-    """A look for every name: the paper's own systems have theirs, others go by place, five of them."""
+def method_styles(names: Iterable[str]) -> dict[str, LineStyle]:
+    """A look for every name: the paper's own methods have theirs, others go by place, five of them."""
     found = list(dict.fromkeys(names))
     order = _FAMILY if {*found} <= {*_FAMILY} else found
-    return {name: LOOKS[order.index(name) % len(LOOKS)] for name in found}
+    return {name: LINE_STYLES[order.index(name) % len(LINE_STYLES)] for name in found}
 
 
 @contextmanager
@@ -110,8 +109,7 @@ def legend_above(figure: Any, axes: Any, extra: Sequence[Any] = (), columns: int
     )
 
 
-# --- plane ------------------------------------------------------------------------------------------------
-# Both domains in the plane (figure 5): t-SNE of what a trained network sees of some of their rows.
+# --- both domains in the plane (figure 5) ---
 
 
 def execute_with_points(job: Job) -> Outcome:
@@ -125,12 +123,12 @@ def in_plane(model: Model, source: Target, target: Target) -> pd.DataFrame:
     At most :data:`ba3us.assess.projection.MAX_POINTS` in all: up to half of them from each domain, evenly
     spaced over its rows. Only these go through the network.
     """
-    kept = [evenly_spaced_indices(len(domain), MAX_POINTS // 2) for domain in (source, target)]
-    seen = [_features(model, Part(domain, rows)) for domain, rows in zip((source, target), kept)]
-    xy = tsne(np.concatenate(seen))
+    rows = [evenly_spaced_indices(len(domain), MAX_POINTS // 2) for domain in (source, target)]
+    features = [_features(model, Part(domain, chosen)) for domain, chosen in zip((source, target), rows)]
+    xy = tsne(np.concatenate(features))
     named = {
-        "domain": np.repeat(["source", "target"], [len(rows) for rows in kept]),
-        "row": np.concatenate(kept),
+        "domain": np.repeat(["source", "target"], [len(chosen) for chosen in rows]),
+        "row": np.concatenate(rows),
     }
     return pd.DataFrame({"x": xy[:, 0], "y": xy[:, 1], **named})
 
@@ -139,13 +137,12 @@ def _features(model: Model, domain: Target) -> np.ndarray:
     return np.concatenate([features.numpy() for features, _ in model.outputs(domain)])
 
 
-# --- drawings ---------------------------------------------------------------------------------------------
-# Drawings of the method: the framework (figure 1), and what uncertainty suppression does (figure 2).
+# --- figures 1 and 2: the framework, and what uncertainty suppression does ---
 
 
 _CLASSES = ("mug", "bottle", "pen", "phone", "mouse", "stapler")  # the first is the true one
 _SAMPLES = {
-    "An unsure source sample": (0.46, 0.36, 0.09, 0.05, 0.03, 0.01),
+    "An uncertain source sample": (0.46, 0.36, 0.09, 0.05, 0.03, 0.01),
     "A certain source sample": (0.97, 0.02, 0.005, 0.003, 0.001, 0.001),
 }
 _STEPS, _RATE = 60, 1.0
@@ -167,18 +164,18 @@ def suppressed(steps: int = _STEPS, rate: float = _RATE) -> pd.DataFrame:
     for _ in range(steps):
         (gradient,) = torch.autograd.grad(complement_entropy(logits, labels, weights), logits)
         logits = (logits - rate * gradient).detach().requires_grad_()
-    unsure = 1 - before[:, 0]
+    uncertain = 1 - before[:, 0]
     table = pd.DataFrame({"sample": [s for s in _SAMPLES for _ in _CLASSES], "class": _CLASSES * len(before)})
     return table.assign(
         true=table["class"] == _CLASSES[0],
         before=before.flatten().numpy(),
         after=logits.detach().softmax(dim=1).flatten().numpy(),
-        proportion=(unsure / unsure.sum()).repeat_interleave(len(_CLASSES)).numpy(),
+        proportion=(uncertain / uncertain.sum()).repeat_interleave(len(_CLASSES)).numpy(),
     )
 
 
 def uncertainty(out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path]:
-    """Probability bars of an unsure and a certain source sample before and after uncertainty suppression."""
+    """Probability bars of an uncertain and a certain source sample before and after uncertainty suppression."""
     table = suppressed()
     with canvas(TEXT, 2.35) as figure:
         panels = figure.subplots(1, len(_SAMPLES), sharey=True)
@@ -319,22 +316,18 @@ def _path(axes: Any, points: list[tuple[float, float]], color: str, linestyle: A
     axes.annotate("", (x1, y1), near, arrowprops={**head, "shrinkA": 0, "shrinkB": 0})
 
 
-# --- figures ----------------------------------------------------------------------------------------------
-# Figures 3, 4 and 5 of the paper from tables of numbers: drawing only, nothing is trained here.
-#
-# Every function writes ``out.pdf`` (vector), ``out.png`` and ``out.csv`` (the numbers behind the picture) and
-# returns their paths. Accuracies are in %.
+# --- figures 3, 4 and 5: from tables of numbers ---
 
 
-_MOST_BARS = 65  # classes; of more, the lightest absent ones share one bar
-_MOST_COLOURS = 20  # classes with a colour of their own in a t-SNE panel
+_MAX_BARS = 65  # classes; of more, the lightest absent ones share one bar
+_MAX_COLOURS = 20  # classes with a colour of their own in a t-SNE panel
 _EDGE = {"edgecolor": INK, "linewidth": 0.4}
 
 
 def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
     """Accuracy against the number of target classes (figure 3a): mean over seeds, bars of one deviation.
 
-    `table` has the columns classes, method, seed and accuracy; systems are drawn in their order.
+    `table` has the columns classes, method, seed and accuracy; methods are drawn in their order.
     """
     _columns(table, "classes", "method", "seed", "accuracy")
     with canvas(COLUMN, 2.5) as figure:
@@ -364,14 +357,14 @@ def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
 
 
 def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[str], out: Path) -> list[Path]:
-    """Estimated class weights m (figure 3b–c), a panel per system; classes the target holds are marked.
+    """Estimated class weights m (figure 3b–c), a panel per method; classes the target holds are marked.
 
     Of more than 65 classes, only the target's and the heaviest others have bars; the rest are summed in one.
 
     Parameters
     ----------
     weights : mapping
-        By system: one weight per class.
+        By method: one weight per class.
     true_mask : array of bool
         Whether the target holds the class.
     names : sequence of str
@@ -445,7 +438,7 @@ def convergence(curves: pd.DataFrame, out: Path) -> list[Path]:
 
 
 def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = "domain") -> list[Path]:
-    """A grid of t-SNE panels (figure 5): rows are tasks, columns are systems.
+    """A grid of t-SNE panels (figure 5): rows are tasks, columns are methods.
 
     `points` has the columns task, method, x, y, domain ("source" or "target") and label (x and y by
     :func:`ba3us.paper.figures.in_plane`). Colours tell the domains apart or, ``by="class"``, the target's first
@@ -481,14 +474,14 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
         return save(figure, out, points)
 
 
-def _summed(table: pd.DataFrame, systems: list[str]) -> pd.DataFrame:
+def _summed(table: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
     """The table itself or, of a long one, the true and the heaviest classes and a row for the rest."""
-    if len(table) <= _MOST_BARS:
+    if len(table) <= _MAX_BARS:
         return table
-    heavy = table[~table["true"]][systems].max(axis=1).nlargest(max(0, 40 - int(table["true"].sum()))).index
+    heavy = table[~table["true"]][methods].max(axis=1).nlargest(max(0, 40 - int(table["true"].sum()))).index
     kept = table["true"] | table.index.isin(heavy)
     rest = pd.DataFrame(
-        [{"class": f"{(~kept).sum()} others, sum", "true": False, **table[~kept][systems].sum()}]
+        [{"class": f"{(~kept).sum()} others, sum", "true": False, **table[~kept][methods].sum()}]
     )
     return pd.concat([table[kept], rest], ignore_index=True)
 
@@ -499,13 +492,13 @@ def _point_colours(points: pd.DataFrame, by: str) -> pd.Series:
         return points["domain"].map({"source": SOURCE, "target": TARGET})
     turbo = import_module("matplotlib").colormaps["turbo"]
     to_hex = import_module("matplotlib.colors").to_hex
-    present = sorted(points.loc[points["domain"] == "target", "label"].unique())[:_MOST_COLOURS]
+    present = sorted(points.loc[points["domain"] == "target", "label"].unique())[:_MAX_COLOURS]
     palette = [to_hex(turbo(share)) for share in np.linspace(0.05, 0.95, len(present))]
     return points["label"].map(dict(zip(present, palette))).fillna("#D8D8D8")
 
 
 def _shown(name: str) -> str:
-    """A task or a system as people write it."""
+    """A task or a method as people write it."""
     return superscripted(name.replace("->", " → "))
 
 
