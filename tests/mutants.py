@@ -158,7 +158,7 @@ MUTANTS = [
         "spec: fields of other data accepted", SPEC,
         "run/spec.py", "        if wrong:", "        if False:",
     ),
-    _mutant("estimator: threads ignored", ESTIMATOR, "estimator.py", "threads=self.threads,", ""),
+    _mutant("estimator: threads ignored", ESTIMATOR, "estimator.py", "n_threads=self.n_threads,", ""),
     _mutant(
         "rules: the later of equals", RULES,
         "training/evaluation.py", "else score > best", "else score >= best",

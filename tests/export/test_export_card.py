@@ -55,10 +55,10 @@ def change(run, verdict=None, **columns):
 def test_a_card_says_where_the_model_is_from(made):
     _, card = made
     for said in (
-        "# `model.onnx`", "feature vectors with 4 classes", "| source | `s.npz`, 80 rows with labels |",
-        "| target | `new.npz`, 40 rows without labels |", "BA³US (ba3us): Liang et al.", "ba3us defaults with",
+        "# `model.onnx`", "feature vectors with 4 classes", "| source | `s.npz`, 80 samples with labels |",
+        "40 samples without labels |", "BA³US (ba3us): Liang et al.", "ba3us defaults with",
         "Training saw no target label", "by the rule `entropy`", "**Verdict:", "Unknown classes",
-        "Another camera", "not calibrated", "float32 [n, 6]", "MIT licence", "on 8 rows of the target",
+        "Another camera", "not calibrated", "float32 [n, 6]", "MIT licence", "on 8 samples of the target",
     ):  # fmt: skip
         assert said in card, said
     assert yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```", card, flags=re.M | re.S)[0])["steps"] == 30
@@ -82,14 +82,14 @@ def test_verdict_and_intervals_where_a_run_has_them(tmp_path):
         run,
         {"outcome": "no evidence", "model_used": "source-only", "reasons": reasons, "figures": {}},
         present=["present", "uncertain", "absent", "absent"],
-        share=["0.5", "0.25", "0.2", "0.05"],
+        proportion=["0.5", "0.25", "0.2", "0.05"],
         low=["0.4", "0.1", "0", "0"],
         high=["0.6", "0.375", "0.3", "0.1"],
     )
     export(run, tmp_path / "m.onnx")
     card = (tmp_path / "m.md").read_text(encoding="utf-8")
-    assert "**Verdict: no evidence.** Served: source-only." in card
-    assert "low and high its interval" in card and "| class | present | share | low | high |" in card
+    assert "**Verdict: no evidence.** Model used: source-only." in card
+    assert "low and high its interval" in card and "| class | present | proportion | low | high |" in card
     assert "| `ant` | present | 50.0% | 40.0% | 60.0% |\n| `bee` | uncertain | 25.0% | 10.0% | 37.5% |" in card
     shown = html(card)
     assert "<li>Target entropy fell from 1.2 to 0.3.</li>" in shown
@@ -162,5 +162,5 @@ def test_a_card_that_is_ours_is_replaced_and_another_page_is_not(made, tmp_path)
     export(folder / "run", tmp_path / "m.onnx", card=tmp_path / "c.md")
     assert "`m.onnx`" in (tmp_path / "c.md").read_text(encoding="utf-8")
     (tmp_path / "c.md").write_text(f"mine\n{card}", encoding="utf-8")
-    with pytest.raises(UserError, match="is no model card"):
+    with pytest.raises(UserError, match="is not a model card"):
         export(folder / "run", tmp_path / "m.onnx", card=tmp_path / "c.md")

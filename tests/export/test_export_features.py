@@ -21,7 +21,7 @@ from ba3us.data.files import read_table
 from ba3us.errors import UserError
 from ba3us.export import export, exporting
 from ba3us.export import exporting as onnx_file
-from ba3us.export.exporting import Rows, Served, description
+from ba3us.export.exporting import Examples, InferenceModel, description
 from ba3us.run.arrays import ArraySamples
 from ba3us.run.build import Blueprint, Model
 from toys import CLASSES, WIDTH, blobs, fit, options_for
@@ -55,7 +55,7 @@ def test_the_file_answers_as_predict_does(done):
             assert p.sum() == pytest.approx(1, abs=1e-5)
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     np.testing.assert_allclose(probabilities, shifted / shifted.sum(axis=1, keepdims=True), atol=1e-6)
-    assert summary["checked_on"] == "8 rows of the target" and 0 <= summary["largest_difference"] < 1e-4
+    assert summary["checked_on"] == "8 samples of the target" and 0 <= summary["largest_difference"] < 1e-4
 
 
 def test_one_file_that_says_what_it_is(done):
@@ -93,14 +93,14 @@ def test_a_methods_own_way_to_predict_is_what_is_exported(name, options, tmp_pat
         wanted = model.module.method.predict(model.module.network, torch.from_numpy(x))[1]
         plain = model.module.network(torch.from_numpy(x))[1]
     assert name in ("cdan+transnorm", "shot") or not torch.allclose(wanted, plain, atol=1e-2)
-    served = Served(model)
+    served = InferenceModel(model)
     onnx_file.write(tmp_path / "m.onnx", served, description(model, [*"abcd"]))
     assert onnx_file.difference(tmp_path / "m.onnx", served, x, wanted) < 1e-5
 
 
 def test_a_model_in_float64_takes_float32_and_gives_it(tmp_path):
     model, x = trained("source-only", torch.float64)
-    served = Served(model)
+    served = InferenceModel(model)
     onnx_file.write(tmp_path / "m.onnx", served, {})
     assert session(tmp_path / "m.onnx").run(["logits"], {"features": x})[0].dtype == np.float32
 
@@ -109,7 +109,7 @@ def test_arrays_that_are_no_vectors(tmp_path):
     arrays = ArraySamples([1, 8, 8], "small-cnn")
     blueprint = Blueprint.of("source-only", methods.get("source-only").options(bottleneck=5), [0, 1], arrays)
     model = Model(blueprint, blueprint.build().module)
-    served, x = Served(model), torch.randn(3, 1, 8, 8)
+    served, x = InferenceModel(model), torch.randn(3, 1, 8, 8)
     onnx_file.write(tmp_path / "m.onnx", served, {})
     assert onnx_file.difference(tmp_path / "m.onnx", served, x.numpy(), served(x)[1]) < 1e-5
 
@@ -129,7 +129,7 @@ def test_only_present_and_unsure_classes_are_kept(done, run):
 
 def test_no_present_class_is_a_sentence(run):
     set_present(run, **dict.fromkeys(NAMES.tolist(), "absent"))
-    with pytest.raises(UserError, match=r"calls no class present: leave .present_only. out"):
+    with pytest.raises(UserError, match=r"has no present or uncertain class: leave .present_only. out"):
         export(run, run.parent / "m.onnx", present_only=True)
 
 
@@ -145,20 +145,20 @@ def test_without_the_target_random_rows_are_asked_about(run, how, done):
     elif how == "damaged":
         (done[0] / "other.npz").write_bytes(b"no file of NumPy's")
     summary = export(run, run.parent / "m.onnx")
-    assert summary["checked_on"] == "8 random rows, because the target can't be read"
+    assert summary["checked_on"] == "8 random samples, because the target can't be read"
     (done[0] / "other.npz").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("wrong", [0.01, float("nan")])
 def test_a_file_that_answers_otherwise_is_not_written(run, monkeypatch, wrong):
-    real = exporting.some_rows
+    real = exporting.examples
 
-    def changed(done) -> Rows:
+    def changed(done) -> Examples:
         rows = real(done)
         rows.logits[0, 0] += wrong
         return rows
 
-    monkeypatch.setattr(exporting, "some_rows", changed)
+    monkeypatch.setattr(exporting, "examples", changed)
     with pytest.raises(UserError, match=r"differ by .* from the run's, more than 1e-04: nothing is written"):
         export(run, run.parent / "m.onnx")
     assert [path.name for path in run.parent.iterdir()] == ["run"]
@@ -168,7 +168,7 @@ def test_a_network_without_a_translation_is_a_sentence(run, monkeypatch, capfd):
     def odd(self, x):
         return (x, x) if x.sum() > 0 else (-x, -x)
 
-    monkeypatch.setattr(Served, "forward", odd)
+    monkeypatch.setattr(InferenceModel, "forward", odd)
     with pytest.raises(
         UserError, match=r"The network can't be exported .*: choose another backbone or method\.$"
     ):
@@ -194,11 +194,11 @@ def test_outputs_that_can_not_be(run):
     (folder / "file").write_text("")
     for out, card, sentence in (
         ("model.safetensors", None, r"must end in \.onnx"),
-        ("model.onnx", None, r"model\.md is no model card: name another place for the card with .card."),
+        ("model.onnx", None, r"model\.md is not a model card: give another file for the .card."),
         ("a.onnx", "a.onnx", "would lie over the model"),
         ("a.onnx", "run", "is a folder"),
         ("file/a.onnx", None, "which is a file"),
-        ("a.onnx", "run/spec.yaml", "is no model card"),
+        ("a.onnx", "run/spec.yaml", "is not a model card"),
     ):
         with pytest.raises(UserError, match=sentence):
             export(run, folder / out, card=None if card is None else folder / card)
@@ -223,7 +223,9 @@ def test_from_the_command_line(run):
         return CliRunner().invoke(app, words, catch_exceptions=False)
 
     said = command()
-    assert said.exit_code == 0 and "largest difference" in said.stdout and "8 rows of the target" in said.stdout
+    assert (
+        said.exit_code == 0 and "largest difference" in said.stdout and "8 samples of the target" in said.stdout
+    )
     again = command("--json", "--present-only")  # a card of ours is replaced
     assert again.exit_code == 0 and json.loads(again.stdout)["card"] == str(card)
     assert sorted(path.name for path in run.parent.iterdir()) == ["card.md", "m.onnx", "run"]

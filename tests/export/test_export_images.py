@@ -105,7 +105,7 @@ def assert_as_predicted(toys, folder):
 def test_the_file_answers_as_predict_does(toys, done):
     folder, summary = done
     assert summary["input"] == {"name": "pixels", "type": "uint8", "shape": ["n", 3, SIZE, SIZE]}
-    assert summary["checked_on"] == "7 rows of the target"  # one of eight is broken
+    assert summary["checked_on"] == "7 samples of the target"  # one of eight is broken
     assert_as_predicted(toys, folder)
 
 

@@ -1,4 +1,4 @@
-"""From a run directory to an ONNX file and its card; what ``ba3us export`` does."""
+"""``ba3us export``: from a run directory to an ONNX file, checked with onnxruntime, and its model card."""
 
 from __future__ import annotations
 
@@ -24,53 +24,48 @@ from ba3us.run import storage as files
 from ba3us.run.build import Model
 from ba3us.run.run import Run
 
-# --- rows -------------------------------------------------------------------------------------------------
-# A few samples that an exported file and the run itself are both asked about.
+PROBABILITIES, LOGITS = "probabilities", "logits"
+LIMIT = 1e-4  # by how much a probability may differ from the run's own
+_LARGEST = 2_000_000_000  # bytes of weights that one ONNX file holds; protobuf ends at 2³¹
+_EXAMPLES = 8
 
 
-_MOST = 8
-
-
-class Rows(NamedTuple):
-    """Samples as a file takes them, the logits of ``ba3us predict`` for them, and where they are from."""
+class Examples(NamedTuple):
+    """Samples as the exported file takes them, the run's own logits for them, and where they are from."""
 
     inputs: np.ndarray
     logits: torch.Tensor
     origin: str
 
 
-def some_rows(run: Run) -> Rows:
-    """Some of the run's target if that is still there and of the same kind, else random ones."""
+def examples(run: Run) -> Examples:
+    """Take a few samples of the run's target, or random ones if it can't be read."""
     samples = run.model.blueprint.samples
     try:
         require(run.spec.target is not None, "The run was given arrays, which are not on disk.")
-        raw = samples.read_some(run.spec, _MOST)
-        origin = f"{len(raw)} rows of the target"
+        raw = samples.read_some(run.spec, _EXAMPLES)
+        origin = f"{len(raw)} samples of the target"
     except (UserError, OSError):
-        raw, origin = samples.random_inputs(_MOST), f"{_MOST} random rows, because the target can't be read"
+        raw, origin = (
+            samples.random_inputs(_EXAMPLES),
+            f"{_EXAMPLES} random samples, because the target can't be read",
+        )
     inputs, domain = samples.example(raw, run.model.front)
-    return Rows(inputs, torch.cat([logits for _, logits in run.model.outputs(domain)]), origin)
+    return Examples(inputs, torch.cat([logits for _, logits in run.model.outputs(domain)]), origin)
 
 
-# --- served -----------------------------------------------------------------------------------------------
-# The model of a run as one network: from what a user holds to probabilities.
+class InferenceModel(nn.Module):
+    """One network from samples to probabilities and logits of some classes, both float32 [n, classes].
 
-
-PROBABILITIES, LOGITS = "probabilities", "logits"
-
-
-class Served(nn.Module):
-    """Samples as they are → probabilities and logits of some classes, both float32 [n, classes].
-
-    It is all that ``ba3us predict`` does after an image is cropped: normalisation, the frozen front and the
+    It does all that ``ba3us predict`` does after an image is cropped: normalisation, the frozen front and the
     method's own way to predict.
 
     Parameters
     ----------
     model : Model
-        Of a run; it is put into eval mode.
+        The model of a run. It is put into eval mode.
     classes : sequence of int, optional
-        The columns to keep, with probabilities that sum to one again; all by default.
+        The columns to keep, with probabilities that sum to one again. All by default.
     """
 
     columns: Tensor | None
@@ -82,7 +77,7 @@ class Served(nn.Module):
         self.eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """uint8 pixels [n, 3, size, size] or float32 arrays [n, …] → (probabilities, logits)."""
+        """Compute (probabilities, logits) of uint8 pixels [n, 3, size, size] or float32 arrays [n, …]."""
         dtype, x = next(self.module.parameters()).dtype, self.samples.preprocess(x)
         if self.front is not None:
             x = self.front(x)
@@ -92,39 +87,31 @@ class Served(nn.Module):
 
 
 def description(model: Model, classes: list[Any]) -> dict[str, str]:
-    """What a file says of itself, as texts; lists and tables are JSON."""
-    about: dict[str, Any] = {
+    """Describe the model for the metadata of the file, as texts; lists and tables are JSON."""
+    metadata: dict[str, Any] = {
         "ba3us_version": __version__,
         "model_digest": model.digest,
         "method": model.blueprint.method,
         "classes": json.dumps(classes),
     }
     preparation = model.blueprint.samples.preparation()
-    return about | ({"image": json.dumps(preparation)} if preparation else {})
-
-
-# --- onnx file --------------------------------------------------------------------------------------------
-# Writing an ONNX file, and asking it what the run is asked.
-
-
-LIMIT = 1e-4  # by how much a probability may differ from the run's own
-_LARGEST = 2_000_000_000  # bytes of weights that one ONNX file holds; protobuf ends at 2³¹
+    return metadata | ({"image": json.dumps(preparation)} if preparation else {})
 
 
 def check_installed() -> str:
-    """Say before the work if a package is missing; returns the version of onnxruntime."""
+    """Fail before the work if a package is missing; return the version of onnxruntime."""
     packages = [optional_import(package, "export") for package in ("onnx", "onnxscript", "onnxruntime")]
     return packages[-1].__version__
 
 
-def write(path: Path, served: Served, about: Mapping[str, str]) -> int:
-    """Write one file, or a second one beside it if its weights are too many; returns its opset."""
+def write(path: Path, network: InferenceModel, metadata: Mapping[str, str]) -> int:
+    """Write one file, or a second one beside it if its weights are too many; return its opset."""
     try:
         with _quiet():
             program = torch.onnx.export(
-                served,
-                (torch.zeros(2, *served.samples.input_shape, dtype=served.samples.input_dtype),),
-                input_names=[served.samples.input_name],
+                network,
+                (torch.zeros(2, *network.samples.input_shape, dtype=network.samples.input_dtype),),
+                input_names=[network.samples.input_name],
                 output_names=[PROBABILITIES, LOGITS],
                 dynamic_shapes=({0: torch.export.Dim("n")},),
                 dynamo=True,
@@ -138,25 +125,26 @@ def write(path: Path, served: Served, about: Mapping[str, str]) -> int:
     assert program is not None
     # else every node carries the paths of the source files it came from
     optional_import("onnx_ir.passes.common", "export").ClearMetadataAndDocStringPass()(program.model)
-    program.model.metadata_props.update(about)
-    weights = sum(tensor.nbytes for tensor in served.state_dict().values())
+    program.model.metadata_props.update(metadata)
+    weights = sum(tensor.nbytes for tensor in network.state_dict().values())
     program.save(path, external_data=weights > _LARGEST)
     return program.model.opset_imports[""]
 
 
-def difference(path: Path, served: Served, inputs: np.ndarray, logits: torch.Tensor) -> float:
-    """How far a file's probabilities are from those of `logits`, at most; all rows at once and one alone."""
-    wanted = logits if served.columns is None else logits[:, served.columns]
-    probabilities = wanted.softmax(dim=1).numpy()
+def difference(path: Path, network: InferenceModel, inputs: np.ndarray, logits: torch.Tensor) -> float:
+    """Return the largest difference to the probabilities of `logits`, for all samples at once and one alone."""
+    expected = logits if network.columns is None else logits[:, network.columns]
+    probabilities = expected.softmax(dim=1).numpy()
     runtime = optional_import("onnxruntime", "export")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    far = [
+    differences = [
         np.abs(
-            session.run([PROBABILITIES], {served.samples.input_name: inputs[:count]})[0] - probabilities[:count]
+            session.run([PROBABILITIES], {network.samples.input_name: inputs[:count]})[0]
+            - probabilities[:count]
         ).max()
         for count in (len(inputs), 1)
     ]
-    largest = float(np.max(far))
+    largest = float(np.max(differences))
     require(
         largest <= LIMIT,  # false for NaN too
         f"The exported network gives probabilities that differ by {largest:.1e} from the run's, more than "
@@ -167,7 +155,7 @@ def difference(path: Path, served: Served, inputs: np.ndarray, logits: torch.Ten
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch's exporter says of itself on the way."""
+    """Silence torch's exporter."""
     before: Any = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -176,10 +164,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-# --- exporting --------------------------------------------------------------------------------------------
-# From a run directory to an ONNX file and its card; what ``ba3us export`` does.
 
 
 def export(
@@ -199,34 +183,32 @@ def export(
     out : path
         The ``.onnx`` file to write.
     present_only : bool
-        Keep only the classes that the run calls present (or unsure), and give them all of the probability.
+        Keep only the classes that the run calls present or uncertain, and give them all of the probability.
     card : path, optional
-        Where to write the card; by default `out` with the suffix ``.md``.
+        File of the card; by default `out` with the suffix ``.md``.
     show : bool
-        Say what is being done, on the standard error.
+        Show progress on the standard error.
     """
     runtime = check_installed()
     folder, out = Path(run), Path(out)
     card = out.with_suffix(".md") if card is None else Path(card)
     require(out.suffix == ".onnx", f"The output {out} must end in .onnx.")
-    require(
-        card.resolve() != out.resolve(), f"The card {card} would lie over the model: name another place for it."
-    )
+    require(card.resolve() != out.resolve(), f"The card {card} is the model file itself: give it another name.")
     check_new_file(out)
     cards.check_new_card(card)
-    done = Run.load(folder)
-    classes = done.model.blueprint.classes
+    loaded = Run.load(folder)
+    classes = loaded.model.blueprint.classes
     presence = files.read_presence(folder / files.PRESENCE, classes)
     kept = _present(presence, folder) if present_only else None
-    served = Served(done.model, kept)
-    named = classes if kept is None else [classes[number] for number in kept]
+    network = InferenceModel(loaded.model, kept)
+    names = classes if kept is None else [classes[number] for number in kept]
     with new_files(out) as part, new_file(card) as page:
         say("Exporting", show)
-        opset = write(part, served, description(done.model, named))
-        rows = some_rows(done)
-        far = difference(part, served, rows.inputs, rows.logits)
-        facts = cards.Facts(out.name, done, served, named, presence, opset, runtime, far, rows.origin)
-        page.write_text(cards.written(facts), encoding="utf-8")
+        opset = write(part, network, description(loaded.model, names))
+        samples = examples(loaded)
+        largest = difference(part, network, samples.inputs, samples.logits)
+        facts = cards.Facts(out.name, loaded, names, presence, opset, runtime, largest, samples.origin)
+        page.write_text(cards.render(facts), encoding="utf-8")
         size = sum(file.stat().st_size for file in part.parent.iterdir())
     return {
         "run": str(folder),
@@ -234,18 +216,18 @@ def export(
         "card": str(card),
         "bytes": size,
         "input": {
-            "name": served.samples.input_name,
-            "type": str(served.samples.input_dtype).removeprefix("torch."),
-            "shape": ["n", *served.samples.input_shape],
+            "name": network.samples.input_name,
+            "type": str(network.samples.input_dtype).removeprefix("torch."),
+            "shape": ["n", *network.samples.input_shape],
         },
-        "classes": named,
-        "largest_difference": far,
-        "checked_on": rows.origin,
+        "classes": names,
+        "largest_difference": largest,
+        "checked_on": samples.origin,
     }
 
 
 def _present(presence: list[dict[str, str]], folder: Path) -> list[int]:
-    """The numbers of the classes that are not called absent."""
+    """Return the numbers of the classes that are not absent."""
     kept = [number for number, row in enumerate(presence) if row["present"] != "absent"]
-    require(bool(kept), f"The run {folder} calls no class present: leave `present_only` out.")
+    require(bool(kept), f"The run {folder} has no present or uncertain class: leave `present_only` out.")
     return kept
