@@ -124,7 +124,7 @@ def test_only_present_and_unsure_classes_are_kept(done, run):
     few = session(out).run(["probabilities"], {"features": XT})[0]
     whole = session(done[0] / "out" / "model.onnx").run(["probabilities"], {"features": XT})[0][:, [0, 2]]
     np.testing.assert_allclose(few, whole / whole.sum(axis=1, keepdims=True), atol=1e-5)
-    assert "because the run calls them absent: 2 of its classes." in out.with_suffix(".md").read_text("utf-8")
+    assert "because they are absent in the target: 2 of its classes." in out.with_suffix(".md").read_text("utf-8")
 
 
 def test_no_present_class_is_a_sentence(run):
@@ -195,7 +195,7 @@ def test_outputs_that_can_not_be(run):
     for out, card, sentence in (
         ("model.safetensors", None, r"must end in \.onnx"),
         ("model.onnx", None, r"model\.md is not a model card: give another file for the .card."),
-        ("a.onnx", "a.onnx", "would lie over the model"),
+        ("a.onnx", "a.onnx", "is the model file itself"),
         ("a.onnx", "run", "is a folder"),
         ("file/a.onnx", None, "which is a file"),
         ("a.onnx", "run/spec.yaml", "is not a model card"),
