@@ -109,7 +109,8 @@ def test_names_are_shown_and_do_nothing(tmp_path):
     export(run, tmp_path / "m.onnx")
     shown = html((tmp_path / "m.md").read_text(encoding="utf-8"))
     assert "<script" not in shown and "<em>bold" not in shown and 'javascript:y"' not in shown
-    cells = re.findall(r"<tr>\n<td><code>(.*?)</code></td>\n<td>present</td>\n(?:<td>[^<]*</td>\n)+</tr>", shown)
+    row = r"<tr>\n<td><code>(.*?)</code></td>\n<td>present</td>\n(?:<td>[^<]*</td>\n)+</tr>"
+    cells = re.findall(row, shown)
     assert len(cells) == 4
     assert "a|b\\n| c | d |" in cells and "&lt;script&gt;alert(1)&lt;/script&gt;" in cells
     assert any(":bomb: 💣 @all\\u202eabc # h" in cell for cell in cells)
