@@ -41,7 +41,7 @@ def test_clean_files_give_no_finding_and_say_what_they_hold(checked, clean):
     facts = report.facts
     assert facts["classes_seen_in_target"] == NAMES[:3] and facts["told_apart"] > 0.9
     assert facts["source"]["classes"] == dict.fromkeys(NAMES[:6], 20)
-    assert [(cost["system"], cost["train"]) for cost in facts["cost"]] == [("auto", "head"), ("ba3us", "head")]
+    assert [(cost["method"], cost["train"]) for cost in facts["cost"]] == [("auto", "head"), ("ba3us", "head")]
     assert all(cost["seconds"] > 0 for cost in facts["cost"])
 
 

@@ -1,4 +1,4 @@
-"""Checking two feature files."""
+"""Checks of two feature files: labels, values, duplicates, classes and domains."""
 
 from __future__ import annotations
 
@@ -18,10 +18,6 @@ from ba3us.errors import UserError, require
 from ba3us.progress import bar
 from ba3us.run.arrays import ArraySamples, OpenedArrays, read_arrays
 from ba3us.run.spec import Spec
-
-# --- numbers ----------------------------------------------------------------------------------------------
-# Feature arrays: values that are none, columns that say nothing, and scales that do not fit.
-
 
 _CHUNK_VALUES = 1 << 22  # values looked at at once
 _MOST = float(np.finfo(np.float32).max)
@@ -67,16 +63,16 @@ def constant(rows: np.ndarray, domain: str) -> Iterator[Finding]:
     if not len(still):
         return
     all_of_them = len(still) == rows.shape[1]
-    told = [f"column {column}" for column in still]
+    columns = [f"column {column}" for column in still]
     yield Finding.of(
         STOP if all_of_them else NOTE,
         f"constant columns in {domain}",
         f"{many(len(still), 'column is', 'columns are')} the same in all rows of the {domain}, of "
-        f"{rows.shape[1]:,}: {some(told)}.",
+        f"{rows.shape[1]:,}: {some(columns)}.",
         "Make the features again: all rows are the same."
         if all_of_them
-        else "Nothing, if that is known: they say nothing.",
-        told,
+        else "Nothing, if that is known: they hold no information.",
+        columns,
     )
 
 
@@ -93,8 +89,7 @@ def scales(source: np.ndarray, target: np.ndarray) -> Iterator[Finding]:
         )
 
 
-# --- features ---------------------------------------------------------------------------------------------
-# Checking two feature files.
+# --- the whole check --------------------------------------------------------------------------------------
 
 
 _STEPS = ("Labels", "Values", "Duplicates", "Classes and domains", "Cost")
@@ -131,7 +126,7 @@ def check_features(spec: Spec, show: bool = False, cost: bool = True) -> Report:
         shown.update(3, _STEPS[3])
         alike = source.features.shape[1:] == target.features.shape[1:]
         if labels is None or not alike or not all(rows.any() for rows in good.values()):
-            passed_over.append("Classes and domains: mend what is above first.")
+            passed_over.append("Classes and domains: fix what is above first.")
         else:
             seen = _sampled(source, target, labels, known, good, names)
             findings += [
@@ -235,7 +230,7 @@ def _cost(source: FeatureSet, labels: np.ndarray, target: FeatureSet, known: lis
     opened = OpenedArrays(
         ArraySamples(source.features.shape[1:]), source.features, labels, target.features, known
     )
-    return [estimate.told(cost) for cost in estimate.of_head(opened)]
+    return [estimate.to_dict(cost) for cost in estimate.of_head(opened)]
 
 
 def _rows(content: FeatureSet) -> list[str]:

@@ -1,4 +1,4 @@
-"""What training takes on this machine, in time and memory, from steps that were timed."""
+"""Time and memory that training takes on this machine, from a few timed steps."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from ba3us.run.spec import Spec
 from ba3us.run.train import train_one
 
 _IMAGES = 4  # per timed pass
-_VIEWS = 5  # of an image that `tail` keeps: four and the centre
+_VIEWS = 5  # cached per image with `tail`: four and the centre
 _DOMAINS = 2.1  # source, target and a few borrowed rows
 _COPIES = 4  # of trained weights: themselves, gradients, momentum, the selected ones
-_UPDATES = 20  # of the head, timed
-NAMED = "ba3us"  # the system that stands for all named ones
+_TIMED_STEPS = 20  # of the head, timed
+NAMED = "ba3us"  # the method that stands for all named ones
 
 
 @dataclass(frozen=True)
 class Cost:
-    """About what a training takes: of what, how deep, seconds, 10⁹ bytes beyond what is in use, updates."""
+    """An estimate for one training; `gigabytes` are beyond the memory in use."""
 
-    system: str
+    method: str
     train: str
     seconds: float
     gigabytes: float
-    updates: int
+    steps: int
 
 
 def of_backbone(backbone: Backbone, rows: tuple[int, int], config: MethodOptions) -> tuple[Cost, Cost]:
-    """Training the tail, and all, of a backbone with a named system on so many source and target images."""
+    """Training the tail, and all, of a backbone with a named method; `rows` counts source and target images."""
     batch = config.batch_size * _DOMAINS
-    updates = config.steps + config.warmup_steps
-    drawn = updates * batch
-    looks = 11 * rows[1]
+    steps = config.steps + config.warmup_steps
+    drawn = steps * batch
+    evaluated = 11 * rows[1]
     tail, whole = _timed(backbone, "tail"), _timed(backbone, "all")
     seen = sum(rows) * _VIEWS * tail.front
     return (
-        Cost(NAMED, "tail", seen + drawn * tail.step + looks * tail.rest, tail.memory(batch), updates),
-        Cost(NAMED, "all", drawn * whole.step + looks * whole.rest, whole.memory(batch), updates),
+        Cost(NAMED, "tail", seen + drawn * tail.step + evaluated * tail.rest, tail.memory(batch), steps),
+        Cost(NAMED, "all", drawn * whole.step + evaluated * whole.rest, whole.memory(batch), steps),
     )
 
 
 def of_depths(backbone: Backbone, rows: tuple[int, int], seen: OpenedArrays) -> tuple[Cost, ...]:
-    """The automatic choice, and a named system to each depth; vectors of some images were `seen` already."""
+    """The automatic choice, and a named method at each depth; vectors of some images are `seen` already."""
     on_vectors, unseen = of_head(seen), sum(rows) - sum(seen.rows)
     if unseen > 0:
         x = torch.randn(_IMAGES, 3, backbone.size, backbone.size).to(memory_format=torch.channels_last)
@@ -71,22 +71,22 @@ def of_depths(backbone: Backbone, rows: tuple[int, int], seen: OpenedArrays) -> 
 
 
 def of_head(opened: OpenedArrays) -> tuple[Cost, ...]:
-    """The automatic choice and a named system on vectors, by a few updates of each."""
+    """The automatic choice and a named method on vectors, from a few steps of each."""
     return tuple(
-        _of_system(system, train, opened) for system, train in ((AUTO, train_auto), (NAMED, train_one))
+        _of_method(method, train, opened) for method, train in ((AUTO, train_auto), (NAMED, train_one))
     )
 
 
-def _of_system(system: str, train: Callable[..., Any], opened: OpenedArrays) -> Cost:
-    config, spent = Spec(method=system).method_options(), []
-    for updates in (1, 1 + _UPDATES):  # the first also pays for what is done once
+def _of_method(method: str, train: Callable[..., Any], opened: OpenedArrays) -> Cost:
+    config, spent = Spec(method=method).method_options(), []
+    for steps in (1, 1 + _TIMED_STEPS):  # the first also pays for what is done once
         start = time.perf_counter()
-        train(Spec(method=system, method_params={"steps": updates}), opened)
+        train(Spec(method=method, method_params={"steps": steps}), opened)
         spent.append(time.perf_counter() - start)
-    each = max(0.0, spent[1] - spent[0]) / _UPDATES
+    each = max(0.0, spent[1] - spent[0]) / _TIMED_STEPS
     vectors = 4 * math.prod(opened.source.shape[1:]) * sum(opened.rows)
-    updates = config.steps + config.warmup_steps
-    return Cost(system, "head", spent[0] + each * updates, vectors / 1e9, updates)
+    steps = config.steps + config.warmup_steps
+    return Cost(method, "head", spent[0] + each * steps, vectors / 1e9, steps)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _timed(backbone: Backbone, train: str) -> _Timed:
 
 
 def _seconds(module: nn.Module, x: Tensor, backward: bool = False) -> float:
-    """Seconds per row, after one pass to get going."""
+    """Seconds per image, after one pass to warm up."""
     spent = 0.0
     for _ in range(2):
         start = time.perf_counter()
@@ -130,7 +130,7 @@ def _seconds(module: nn.Module, x: Tensor, backward: bool = False) -> float:
 
 
 def _kept_for_backward(module: nn.Module, x: Tensor) -> float:
-    """Bytes per row that a forward pass keeps for the way back, weights left out."""
+    """Bytes per image that a forward pass keeps for the backward pass, without weights."""
     own = {p.untyped_storage().data_ptr() for p in module.parameters()}
     kept: dict[int, int] = {}
 
@@ -148,29 +148,29 @@ def _kept_for_backward(module: nn.Module, x: Tensor) -> float:
 
 
 def memory_in_use() -> float:
-    """The most that this process has had in memory, in 10⁹ bytes; 0 where that can't be known."""
+    """Peak memory of this process, in 10⁹ bytes; 0 where it is unknown."""
     try:
         import resource
-    except ImportError:  # not on every system
+    except ImportError:  # not on every method
         return 0.0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / 1e9 if sys.platform == "darwin" else most * 1024 / 1e9
 
 
 def in_words(seconds: float) -> str:
-    """A time that was estimated."""
+    """An estimated time, for people."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def told(cost: Cost) -> dict[str, Any]:
-    """For people and machines."""
+def to_dict(cost: Cost) -> dict[str, Any]:
+    """Rounded figures, by name."""
     memory = memory_in_use() + cost.gigabytes
     return {
-        "system": cost.system,
+        "method": cost.method,
         "train": cost.train,
         "seconds": round(cost.seconds, 1),
         "gigabytes": round(memory, 2),
-        "updates": cost.updates,
+        "steps": cost.steps,
     }

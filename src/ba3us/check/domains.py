@@ -1,8 +1,7 @@
-"""How close samples are to the source's classes: mislabelled folders, unknown classes, hard shifts.
+"""Checks of classes and domains: sizes, names, mislabelled or unknown classes, distance of domains.
 
-Everything is read off one table: the mean cosine of a row to its five nearest rows of each class. Nothing is
-trained, so that nothing has to be tuned; docs/results/check.md says how the thresholds below were chosen, and
-what they miss.
+Closeness to classes is one table: the mean cosine of a row to its five nearest rows of each class. Nothing is
+trained, so nothing has to be tuned. docs/results/check.md says how thresholds were chosen and what they miss.
 """
 
 from __future__ import annotations
@@ -23,10 +22,6 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from ba3us.check.findings import NOTE, STOP, WARNING, Finding, many, some
 from ba3us.nn.norms import Scale, far_from_unit
 from ba3us.scores import Neighbours
-
-# --- vectors ----------------------------------------------------------------------------------------------
-# What vectors of both domains say: labels that look wrong, unknown classes, how far apart the domains are.
-
 
 MOST_SOURCE, MOST_TARGET = 4000, 2000  # rows that are looked at; more are sampled
 _PER_CLASS = 10  # at least, of a source of many classes
@@ -89,7 +84,6 @@ def look(seen: Vectors) -> tuple[list[Finding], dict[str, Any]]:
 
 
 # --- classes ----------------------------------------------------------------------------------------------
-# Label spaces: how many of each class, and names that do not fit one another.
 
 
 TINY = 5  # samples: a class with fewer can hardly be learnt
@@ -200,7 +194,6 @@ def plain(name: str) -> str:
 
 
 # --- apart ------------------------------------------------------------------------------------------------
-# How far apart the domains are: can a classifier tell a source sample from a target sample?
 
 
 MOST_ROWS = 1000  # of each domain
@@ -262,11 +255,6 @@ def in_words(value: float | None) -> str:
 
 
 # --- closeness --------------------------------------------------------------------------------------------
-# How close samples are to the source's classes: mislabelled folders, unknown classes, hard shifts.
-#
-# Everything is read off one table: the mean cosine of a row to its five nearest rows of each class. Nothing is
-# trained, so that nothing has to be tuned; docs/results/check.md says how the thresholds below were chosen, and
-# what they miss.
 
 
 NEAREST = 5  # rows of a class that speak for it

@@ -1,8 +1,7 @@
-"""Checking two folders or lists of images."""
+"""Checks of two folders or lists of images: the files, duplicates, classes and domains."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -34,10 +33,6 @@ from ba3us.progress import bar, say
 from ba3us.run import images
 from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.spec import Spec, gigabytes, place
-
-# --- pictures ---------------------------------------------------------------------------------------------
-# Image files: which can be read, how large they are, and what they look like to a perceptual hash.
-
 
 SMALL = 64  # pixels: of a shorter side much is lost
 _LONG = 4  # times the shorter side: squeezed into a square, little is left
@@ -176,7 +171,7 @@ def measures(seen: Sequence[Look]) -> dict[str, Any]:
 
 
 # --- duplicates -------------------------------------------------------------------------------------------
-# Samples that are there twice: equal content by digest, nearly equal pictures by perceptual hash.
+# Equal content by digest, nearly equal pictures by perceptual hash.
 
 
 HASH_SIDE = 16  # a perceptual hash has 16 × 16 bits
@@ -278,8 +273,7 @@ def _told(pairs: Sequence[tuple[Sample, Sample]]) -> list[str]:
     return [f"{a} = {b}" for a, b in pairs]
 
 
-# --- images -----------------------------------------------------------------------------------------------
-# Checking two folders or lists of images.
+# --- the whole check --------------------------------------------------------------------------------------
 
 
 def check_images(spec: Spec, show: bool = False, cost: bool = True) -> Report:
@@ -312,7 +306,7 @@ def check_images(spec: Spec, show: bool = False, cost: bool = True) -> Report:
             say("Timing a step of each depth", show)
             facts["cost"] = _cost(seen, backbone, (len(ours.images), len(theirs.images)))
     else:
-        passed_over.append("Classes and domains: mend what is above first.")
+        passed_over.append("Classes and domains: fix what is above first.")
     return Report.of(findings, facts, passed_over)
 
 
@@ -389,13 +383,9 @@ def _embedded(
     assert source.labels is not None
     kept, labels = np.unique(source.labels, return_inverse=True)
     rows, other = sample_source(labels), random_indices(len(target), MOST_TARGET)
-    parts = [_rows_of(source, rows), _rows_of(target, other)]
+    parts = [source.subset(rows), target.subset(other)]
     x, xt = (embed(part, backbone, device=device, **how).content.features for part in parts)
     return Vectors(x, labels[rows], xt, [names[label] for label in kept], parts[0].paths, parts[1].paths)
-
-
-def _rows_of(images: ImageList, rows: np.ndarray) -> ImageList:
-    return dataclasses.replace(images, paths=[images.paths[row] for row in rows], labels=None, skipped=[])
 
 
 def _cost(seen: Vectors, backbone: Backbone, rows: tuple[int, int]) -> list[dict[str, Any]]:
@@ -403,4 +393,4 @@ def _cost(seen: Vectors, backbone: Backbone, rows: tuple[int, int]) -> list[dict
     opened = OpenedArrays(
         ArraySamples(seen.source.shape[1:]), seen.source, seen.labels, seen.target, list(seen.classes)
     )
-    return [estimate.told(cost) for cost in estimate.of_depths(backbone, rows, opened)]
+    return [estimate.to_dict(cost) for cost in estimate.of_depths(backbone, rows, opened)]

@@ -293,9 +293,9 @@ def _cost(cost: dict[str, Any]) -> tuple[str, str]:
     from ba3us.methods.auto import NAME as AUTO
 
     spent = f"about {in_words(cost['seconds'])} and {cost['gigabytes']:.1f} GB here"
-    if cost["system"] == AUTO:
+    if cost["method"] == AUTO:
         return "ba3us adapt", f"{spent}: the automatic choice"
-    return f"--method {cost['system']} --train {cost['train']}", f"{spent} with {cost['updates']:,} updates"
+    return f"--method {cost['method']} --train {cost['train']}", f"{spent} with {cost['steps']:,} steps"
 
 
 def _abstained(summary: dict[str, Any]) -> str:
