@@ -55,7 +55,7 @@ def rows(data: Path) -> list[dict[str, str]]:
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made)
             said, checking, _ = called("check", source, target, "--json", folder=folder)
-            costs = {c["system"]: c for c in json.loads(said)["facts"]["cost"] if c["train"] == "head"}
+            costs = {c["method"]: c for c in json.loads(said)["facts"]["cost"] if c["train"] == "head"}
             for system, words in SYSTEMS.items():
                 out = ["--out", str(folder / system), "--json"]
                 _, seconds, peak = called("adapt", source, target, *words, *out, folder=folder)
