@@ -84,3 +84,8 @@ def test_of_run_asks_who_is_nearer_to_the_reference():
     assert said.outcome == NO_EVIDENCE
     assert said.model_used == ADAPTED  # a named system is never replaced
     assert json.loads(json.dumps(said.to_dict()))["figures"]["kappa"] > 0.8
+
+
+def test_a_verdict_is_short_when_printed():
+    judged = verdict.Verdict(HELPED, ADAPTED, ["Neighbours agree.", "More."], {"kappa": 0.8})
+    assert repr(judged) == str(judged) == "<Verdict: likely helped; model used: adapted; Neighbours agree.>"

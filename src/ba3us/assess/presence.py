@@ -1,7 +1,7 @@
 """Shares of the classes by EM, and the prior of a classifier put right.
 
 The assumption is label shift: classes of source and target differ in number, not in looks. Where looks differ
-as well, EM makes mistakes firm (docs/trust.md has figures), so nobody takes this step unasked.
+as well, EM reinforces mistakes (docs/trust.md has figures), so nobody takes this step unasked.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def presence(
         What else could be believed of the same rows, or some of them: other systems' predictions.
     num_classes : int
         C.
-    doubt : float
-        How far off all of them may be together, as a share of the rows (:func:`presence_uncertainty`).
+    uncertainty : float
+        How far off all of them may be together, as a proportion of the samples (:func:`presence_uncertainty`).
 
-    The interval, `low` to `high`, spans Wilson's 95 % intervals of all of these, widened by the doubt: it tells
+    The interval, `low` to `high`, spans Wilson's 95 % intervals of all of these, widened by the uncertainty: it tells
     of the sample, of how far the systems differ, and of what none of them can know. Whether a class is present
-    is a matter of the rows at hand, so the sample plays no part there. Without doubt it is ``yes`` where every
-    system gives it more than 1 % and more than one row, ``no`` where none does, else ``unsure``. In doubt,
+    is a matter of the rows at hand, so the sample plays no part there. Without uncertainty it is ``present`` where every
+    system gives it more than 1 % and more than one row, ``absent`` where none does, else ``uncertain``. With uncertainty,
     half of which is taken off or put on, a class must have 0.3 of an even share to be there, and less than 0.2
-    not to be; in more doubt than 3/8 (κ below a half) none is said to be there.
+    not to be; with more than 3/8 (κ below a half) none is said to be there.
     """
     shares = [class_proportions(each, num_classes) for each in (predictions, *others)]
     ends = [_wilson(share, len(each)) for share, each in zip(shares, (predictions, *others))]
@@ -90,7 +90,7 @@ def _wilson(shares: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
 # Shares of the classes by EM, and the prior of a classifier put right.
 #
 # The assumption is label shift: classes of source and target differ in number, not in looks. Where looks differ
-# as well, EM makes mistakes firm (docs/trust.md has figures), so nobody takes this step unasked.
+# as well, EM reinforces mistakes (docs/trust.md has figures), so nobody takes this step unasked.
 
 
 _ROUNDS, _CLOSE = 1000, 1e-9  # of EM: at most so many, and when shares no longer move

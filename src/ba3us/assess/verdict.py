@@ -19,7 +19,7 @@ HELPED, NO_EVIDENCE, HARMED = "likely helped", "no evidence", "likely harmed"
 ADAPTED, SOURCE_ONLY = "adapted", "source-only"
 
 MORE = 0.03  # evidence must rise by so much to speak for having adapted
-FALL = 0.05  # … and κ may fall by so much: else classes are only strewn about
+FALL = 0.05  # … and κ may fall by so much: else classes are only scattered
 TRUSTED = 0.6  # from this κ on, source-only follows the target's neighbourhoods so well that they may be heard
 NEAR = 0.7  # from this κ on the shift is mild: systems that sharpen predictions may be tried
 KEPT = 0.7  # share of source-only's effective classes that must remain: fewer is a collapse
@@ -43,22 +43,25 @@ class Agreement:
         """How much neighbours confirm: κ times the entropy of the predicted shares.
 
         κ alone is largest where predictions have collapsed onto one or two classes, about which neighbours find
-        it easy to agree; and classes that are strewn about have entropy, but no agreement.
+        it easy to agree; and scattered classes have entropy, but no agreement.
         """
         return max(self.kappa, 0.0) * math.log(self.effective)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
-    """One word, what is served, the reasons in sentences, and the figures behind them."""
+    """The outcome in two words, the model that is used, the reasons as sentences, and their figures."""
 
     outcome: str
     model_used: str
     reasons: list[str]
     figures: dict[str, float] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Verdict: {self.outcome}; model used: {self.model_used}; {self.reasons[0]}>"
+
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """As JSON values."""
         return asdict(self) | {"figures": {name: round(float(v), 4) for name, v in self.figures.items()}}
 
 

@@ -1,4 +1,4 @@
-"""From samples to a run: build, train, select. One system by itself, or the automatic choice among several."""
+"""From samples to a run: build, train, select. See :mod:`ba3us.auto` for a choice among several methods."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def train_one(
     resume: bool = False,
     show: bool = False,
 ) -> tuple[Run, Target]:
-    """Build, train and select one system; returns the run and the target as its network saw it.
+    """Build, train and select one method; returns the run and the target as its network saw it.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ def train_one(
         What to do, and the samples.
     domains : Domains, optional
         In place of those opened, as the network sees them.
-    hooks : sequence of Callback
-        Onlookers.
+    callbacks : sequence of Callback
+        Told of every step and evaluation.
     state : path, optional
         Where to keep the state of the run at every evaluation.
     resume : bool
