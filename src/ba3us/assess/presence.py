@@ -46,12 +46,13 @@ def presence(
     uncertainty : float
         How far off all of them may be together, as a proportion of the samples (:func:`presence_uncertainty`).
 
-    The interval, `low` to `high`, spans Wilson's 95 % intervals of all of these, widened by the uncertainty: it tells
-    of the sample, of how far the systems differ, and of what none of them can know. Whether a class is present
-    is a matter of the rows at hand, so the sample plays no part there. Without uncertainty it is ``present`` where every
-    system gives it more than 1 % and more than one row, ``absent`` where none does, else ``uncertain``. With uncertainty,
-    half of which is taken off or put on, a class must have 0.3 of an even share to be there, and less than 0.2
-    not to be; with more than 3/8 (κ below a half) none is said to be there.
+    The interval, `low` to `high`, spans Wilson's 95 % intervals of all predictions, widened by the uncertainty.
+    Whether a class is present depends on the samples at hand, so sampling plays no part in it.
+
+    Without uncertainty, a class is ``present`` if all predictions give it more than 1 % and more than one sample,
+    ``absent`` if none does, else ``uncertain``. With uncertainty, half of it is subtracted or added. A class is
+    then present above 0.3 of an even proportion, and absent below 0.2. With an uncertainty above 3/8 (κ below a
+    half) no class is called present.
     """
     shares = [class_proportions(each, num_classes) for each in (predictions, *others)]
     ends = [_wilson(share, len(each)) for share, each in zip(shares, (predictions, *others))]
