@@ -49,10 +49,10 @@ def presence(
     The interval, `low` to `high`, spans Wilson's 95 % intervals of all predictions, widened by the uncertainty.
     Whether a class is present depends on the samples at hand, so sampling plays no part in it.
 
-    Without uncertainty, a class is ``present`` if all predictions give it more than 1 % and more than one sample,
-    ``absent`` if none does, else ``uncertain``. With uncertainty, half of it is subtracted or added. A class is
-    then present above 0.3 of an even proportion, and absent below 0.2. With an uncertainty above 3/8 (κ below a
-    half) no class is called present.
+    Without uncertainty, a class is ``present`` if all predictions give it more than 1 % and more than one
+    sample, ``absent`` if none does, else ``uncertain``. With uncertainty, half of it is subtracted or added. A
+    class is then present above 0.3 of an even proportion, and absent below 0.2. With an uncertainty above
+    3/8 (κ below a half) no class is called present.
     """
     shares = [class_proportions(each, num_classes) for each in (predictions, *others)]
     ends = [_wilson(share, len(each)) for share, each in zip(shares, (predictions, *others))]
