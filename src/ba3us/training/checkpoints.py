@@ -1,4 +1,4 @@
-"""Randomness of a run's own."""
+"""What bit-exact resuming needs: the state on disk, shutdown between two steps, seeded randomness."""
 
 from __future__ import annotations
 
@@ -18,27 +18,23 @@ from ba3us import __version__
 from ba3us.data.writing import new_file
 from ba3us.errors import UserError, require
 
-# --- checkpoint -------------------------------------------------------------------------------------------
-# Saving and reading the state of a run, so that it can go on bit for bit.
-
-
 _FORMAT = "ba3us run 5"
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write `state` (tensors, numbers, strings, lists, dicts) at once or not at all."""
+    """Write `state` (tensors, numbers, strings, lists, dicts) whole or not at all."""
     with new_file(path) as part:
         try:
             with part.open("wb") as file:
                 torch.save({"format": _FORMAT, "written_by": _program(), **state}, file)
-        except RuntimeError as error:  # of torch's own, when the system has refused to write
+        except RuntimeError as error:  # torch hides the OSError of a write that failed
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from error
             raise
 
 
 def beside(path: Path, kind: str) -> Path:
-    """Where another state of the same run lies."""
+    """The path of another state of the same run."""
     return path.with_name(f"{path.name}.{kind}")
 
 
@@ -47,7 +43,7 @@ def load(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"There is no checkpoint at {path}: check the path, or start without resuming.")
     try:
-        with zipfile.ZipFile(path) as file:  # torch looks at no checksum, and reads what is marked as a folder
+        with zipfile.ZipFile(path) as file:  # torch checks no checksum, and reads records marked as folders
             if file.testzip() is not None or any(record.external_attr for record in file.infolist()):
                 raise zipfile.BadZipFile
         state = torch.load(path, weights_only=True, map_location="cpu")
@@ -63,8 +59,8 @@ def load(path: Path) -> dict[str, Any]:
     writer = state.get("written_by")
     require(
         writer == _program(),
-        f"The checkpoint {path} was written by {writer}, but this is {_program()}, which need not go on "
-        "the same way: use what wrote it, or start without resuming.",
+        f"The checkpoint {path} was written by {writer}, but this is {_program()}, which may not continue "
+        "the same way: use the version that wrote it, or start without resuming.",
     )
     return state
 
@@ -74,7 +70,7 @@ def _program() -> str:
 
 
 def random_state() -> dict[str, torch.Tensor]:
-    """Where torch's random numbers stand, on the CPU and on the GPU that this process uses, if it does."""
+    """The state of torch's random numbers, on the CPU and on the GPU of this process, if it uses one."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         states["cuda"] = torch.cuda.get_rng_state()
@@ -82,71 +78,67 @@ def random_state() -> dict[str, torch.Tensor]:
 
 
 def set_random_state(states: dict[str, torch.Tensor]) -> None:
-    """Go on from what :func:`random_state` gave."""
+    """Restore what :func:`random_state` gave."""
     torch.set_rng_state(states["cpu"])
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
 
 
-# --- leaving ----------------------------------------------------------------------------------------------
-# GracefulShutdown between two updates: a signal waits for the current one, so that the state is saved whole.
+# --- shutdown ---------------------------------------------------------------------------------------------
 
-
-_HEARD = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class GracefulShutdown:
-    """While this lasts, the first Ctrl-C (or SIGTERM, if the program answers it) only sets `asked`.
+    """Delays Ctrl-C (and SIGTERM, if the program handles it) until the step is done and the state is saved.
 
-    :meth:`now` then does what the signal would have done; a second one does it at once. Outside the main
-    thread, which alone hears signals, nothing changes.
+    Inside the block the first signal only sets `requested`. :meth:`now` then does what the signal would have
+    done; a second signal does it at once. Only the main thread gets signals: elsewhere nothing changes.
     """
 
     def __init__(self, wait: bool = True) -> None:
-        self.asked = False
+        self.requested = False
         self._wait = wait and threading.current_thread() is threading.main_thread()
-        self._before: dict[int, Any] = {}
-        self._heard: tuple[int, FrameType | None] = (signal.SIGINT, None)
+        self._handlers: dict[int, Any] = {}
+        self._signal: tuple[int, FrameType | None] = (signal.SIGINT, None)
 
     def __enter__(self) -> GracefulShutdown:
-        answered = {number: signal.getsignal(number) for number in _HEARD if self._wait}
-        self._before = {number: handler for number, handler in answered.items() if callable(handler)}
-        for number in self._before:
-            signal.signal(number, self._hear)
+        handlers = {number: signal.getsignal(number) for number in _SIGNALS if self._wait}
+        self._handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+        for number in self._handlers:
+            signal.signal(number, self._receive)
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
-        self._give_back()
-        if self.asked and kind is None:  # all was done before it could be heeded
+        self._restore_handlers()
+        if self.requested and kind is None:  # the block ended before anybody asked
             self.now()
 
     def now(self) -> None:
-        """Leave: raises what the program raises at such a signal."""
-        self._give_back()
-        self.asked, handler = False, self._before.get(self._heard[0])
+        """Handle the signal as the program would have: mostly, raise KeyboardInterrupt."""
+        self._restore_handlers()
+        self.requested, handler = False, self._handlers.get(self._signal[0])
         if handler is not None:
-            handler(*self._heard)
+            handler(*self._signal)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        twice, self.asked, self._heard = self.asked, True, (number, frame)
-        if twice:
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        second, self.requested, self._signal = self.requested, True, (number, frame)
+        if second:
             self.now()
 
-    def _give_back(self) -> None:
-        for number, handler in self._before.items():
+    def _restore_handlers(self) -> None:
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
 
 # --- seeding ----------------------------------------------------------------------------------------------
-# Randomness of a run's own.
 
-
-_LOCK = threading.RLock()  # torch has one generator and one number of threads for all
-_FORKED = False  # whether this process is a fork of one that had torch
+_LOCK = threading.RLock()  # torch has one generator and one number of threads per process
+_FORKED = False  # whether this process was forked from one that had imported torch
 
 
 def _in_fork() -> None:
-    """Nobody is left to release a lock that another thread held, nor of torch's team of threads to wait for."""
+    """Make a new lock, because its holder may not exist here; torch's other threads do not exist either."""
     global _LOCK, _FORKED
     _LOCK, _FORKED = threading.RLock(), True
     torch.set_num_threads(1)
@@ -158,10 +150,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def seeded(seed: int, n_threads: int | None = None) -> Iterator[None]:
-    """Seeded randomness and a fixed number of threads, without touching the caller's.
+    """Seed torch and fix its number of threads inside the block; restore the caller's settings afterwards.
 
-    Runs of several Python threads take turns, so that each has the bits that it has alone. A forked process has
-    one thread, whatever is asked for.
+    Runs in several Python threads take turns, so that each gives the same bits as alone. A forked process has
+    one thread, whatever `n_threads` is.
     """
     with _LOCK, torch.random.fork_rng():
         before = torch.get_num_threads()

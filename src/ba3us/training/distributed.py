@@ -1,4 +1,15 @@
-"""Starting the processes of a run, one per device: by torchrun, by ``fabric run``, or by ourselves."""
+"""Several processes that train on one batch: how they start, divide the samples, and combine their outputs.
+
+Every process draws the same joint batch and sends its own part of it through the network. The outputs of all
+are gathered, so that each process computes the method's losses on the joint batch, with the right normalisers
+and pairs of samples, whatever the method. The losses cost little beside the network.
+
+Gradients, for R processes: each holds the whole loss L, so it knows ∂L/∂f of its own features f. The gather
+multiplies that by R on the way back. So the gradient for the network's parameters θ is R·Σ_(own samples)
+∂L/∂f·∂f/∂θ, and the mean over processes that DDP takes is Σ_(all samples) ∂L/∂f·∂f/∂θ, that of the joint
+batch. Parameters inside the losses (discriminators) have the same, whole gradient in every process, which the
+mean leaves as it is.
+"""
 
 from __future__ import annotations
 
@@ -29,72 +40,55 @@ if TYPE_CHECKING:
     from ba3us.training.loop import Execution
 
 
-# --- team -------------------------------------------------------------------------------------------------
-# Several processes that work on one batch: who has which rows, and how their outputs come together.
-#
-# Every process draws the same joint batch and sends its own share of the rows through the network. The outputs
-# of all are gathered, so that each process computes the method's losses on the joint batch: with the right
-# normalisers and pairs of rows, whatever the method. The losses cost little beside the network.
-#
-# Gradients, for R processes: each holds the whole loss L, so it knows ∂L/∂f of its own rows f; the gather hands
-# R times that back. What follows from it for the network's parameters θ is R·Σ_(own rows) ∂L/∂f·∂f/∂θ, and the
-# mean over processes that DDP takes is Σ_(all rows) ∂L/∂f·∂f/∂θ, that of the joint batch. Parameters inside the
-# losses (discriminators) have the same, whole gradient in every process, which the mean leaves as it is.
-
-
 @dataclass(frozen=True)
 class ProcessGroup:
-    """Process number `rank` of `size`; alone unless told otherwise."""
+    """Process number `rank` of `size` that share a run; by default a single one."""
 
     rank: int = 0
     size: int = 1
 
     @classmethod
     def current(cls) -> ProcessGroup:
-        """The processes that have been started together."""
+        """The group of processes that were started together."""
         if distributed.is_available() and distributed.is_initialized():
             return cls(distributed.get_rank(), distributed.get_world_size())
         return cls()
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files and talks."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
-    # --- rows ---------------------------------------------------------------------------------------------
-
     def sizes(self, count: int) -> list[int]:
-        """How many of `count` rows each process has: as equal as can be, but no row on its own.
+        """How many of `count` samples each process has: as equal as possible, but never one.
 
-        (One row has no batch statistics.)
+        (A single sample has no batch statistics.)
         """
-        busy = min(self.size, max(1, count // 2))
-        return [count // busy + (r < count % busy) if r < busy else 0 for r in range(self.size)]
+        used = min(self.size, max(1, count // 2))
+        return [count // used + (r < count % used) if r < used else 0 for r in range(self.size)]
 
     def share(self, count: int) -> slice:
-        """This process's rows of `count`."""
+        """This process's part of `count` samples."""
         sizes = self.sizes(count)
         start = sum(sizes[: self.rank])
         return slice(start, start + sizes[self.rank])
 
     def check_batch(self, batch_size: int) -> None:
-        """Every process must have rows."""
+        """Refuse a batch that does not give every process two samples."""
         require(
             self.size == 1 or batch_size >= 2 * self.size,
             f"The batch_size is {batch_size} for {self.size} processes, which share it: make it at least "
             f"{2 * self.size}, or use fewer devices.",
         )
 
-    # --- coming together ----------------------------------------------------------------------------------
-
     def joined(self, outputs: Outputs) -> Outputs:
-        """The outputs for the joint batch, in its order, from those for everybody's share."""
+        """Gather the outputs of all processes into those for the joint batch, in its order."""
         if self.size == 1:
             return outputs
         domains, device = outputs.domains, outputs.source.features.device
-        # a method may leave out rows of its share
-        mine = torch.tensor([len(d.features) for d in domains], device=device)
-        table = _gathered(mine[None], [1] * self.size).tolist()
+        # a method may leave out samples of its part
+        counts = torch.tensor([len(d.features) for d in domains], device=device)
+        table = _gathered(counts[None], [1] * self.size).tolist()
         return Outputs(*(self._joined(d, sizes) for d, sizes in zip(domains, zip(*table))))
 
     def _joined(self, domain: DomainOutputs, sizes: Sequence[int]) -> DomainOutputs:
@@ -113,25 +107,23 @@ class ProcessGroup:
         )
 
     def whole(self, share: Tensor, count: int) -> Tensor:
-        """All `count` rows, from everybody's share; without gradients."""
+        """Gather all `count` rows from the parts of all processes; without gradients."""
         return share if self.size == 1 else _gathered(share, self.sizes(count))
 
     @contextmanager
     def apart(self, step: Step) -> Iterator[None]:
-        """Random numbers of this process's own; those that follow are the same in all, as if none was drawn."""
+        """Draw random numbers of this process only; afterwards all processes go on with the same ones."""
         if self.size == 1:
             yield
             return
-        own = repr((torch.initial_seed(), step.phase, step.number, self.rank)).encode()
+        key = repr((torch.initial_seed(), step.phase, step.number, self.rank)).encode()
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(int.from_bytes(hashlib.blake2b(own, digest_size=7).digest(), "big"))
+            torch.manual_seed(int.from_bytes(hashlib.blake2b(key, digest_size=7).digest(), "big"))
             yield
 
-    # --- staying together ---------------------------------------------------------------------------------
-
     def average_statistics(self, module: nn.Module) -> None:
-        """Let running statistics of norm layers in training mode be the mean of what all processes saw."""
+        """Average the running statistics of norm layers in training mode over all processes."""
         if self.size == 1:
             return
         running = [
@@ -148,31 +140,31 @@ class ProcessGroup:
                 buffer.copy_(mean.view_as(buffer))
 
     def same_buffers(self, module: nn.Module) -> None:
-        """Take the first process's buffers (class weights, pseudo-labels), equal but for the last bit."""
+        """Copy the first process's buffers (class weights, pseudo-labels), which may differ in the last bit."""
         for buffer in module.buffers() if self.size > 1 else ():
             distributed.broadcast(buffer, 0)
 
     def check_same(self, what: str, values: Sequence[Any]) -> None:
-        """All processes must have started from the same."""
+        """Refuse to go on if `values` differ between processes."""
         if self.size == 1:
             return
-        everybody: list[Any] = [None] * self.size
-        distributed.all_gather_object(everybody, list(values))
-        other = next((r for r in range(self.size) if everybody[r] != everybody[0]), 0)
+        everyone: list[Any] = [None] * self.size
+        distributed.all_gather_object(everyone, list(values))
+        other = next((r for r in range(self.size) if everyone[r] != everyone[0]), 0)
         require(
             other == 0,
-            f"The processes of this run differ in {what}: {everybody[0]} in the first, {everybody[other]} in "
+            f"The processes of this run differ in {what}: {everyone[0]} in the first, {everyone[other]} in "
             f"number {other}; give all of them the same command and files.",
         )
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all processes are here."""
         if self.size > 1:
             distributed.barrier()
 
 
 def _gathered(x: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The rows of all processes; shorter shares travel padded, because not every backend takes unequal ones."""
+    """The rows of all processes; shorter parts are padded, because not every backend takes unequal ones."""
     padded = x.new_zeros((max(sizes), *x.shape[1:]))
     padded[: len(x)] = x.detach()
     parts = [torch.empty_like(padded) for _ in sizes]
@@ -191,23 +183,21 @@ class _Gather(torch.autograd.Function):
         return ctx.factor * grads[0][ctx.start : ctx.start + ctx.rows], None, None
 
 
-# --- devices ----------------------------------------------------------------------------------------------
-# Starting the processes of a run, one per device: by torchrun, by ``fabric run``, or by ourselves.
-
+# --- starting the processes -------------------------------------------------------------------------------
 
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
-_PATIENCE = timedelta(hours=6)  # others wait while one decodes images or writes files
-_KEEP_BUFFERS = next(  # torch has a new name for it
+_TIMEOUT = timedelta(hours=6)  # others wait while one decodes images or writes files
+_SYNC_BUFFERS = next(  # newer torch has another name for it
     name
     for name in ("forward_sync_buffers", "broadcast_buffers")
     if name in inspect.signature(DistributedDataParallel).parameters
 )
-_LOST = ("connection closed", "connection reset", "connection refused", "timed out", "broken pipe")  # by a peer
+_LOST_PEER = ("connection closed", "connection reset", "connection refused", "timed out", "broken pipe")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Processes on each of some nodes, and what they compute on."""
+    """The accelerator, and the number of processes on each of a number of nodes."""
 
     accelerator: str
     devices: int
@@ -223,29 +213,29 @@ _launched: Layout | None = None
 
 
 def layout(accelerator: str | None, devices: int | str | None, nodes: int | None) -> Layout:
-    """What is asked for, checked, and in agreement with torchrun where that has started the processes."""
+    """Check the requested layout, also against torchrun where that has started the processes."""
     place, started = _accelerator(accelerator), _started()
-    there = torch.cuda.device_count() if place == "cuda" else 1
-    wanted = _count("devices", devices, default=there if devices == "auto" else 1)
+    available = torch.cuda.device_count() if place == "cuda" else 1
+    wanted = _count("devices", devices, default=available if devices == "auto" else 1)
     machines = _count("nodes", nodes, default=1)
     if started:
-        asked = (wanted if devices not in (None, "auto") else started[0], machines if nodes else started[1])
+        requested = (wanted if devices not in (None, "auto") else started[0], machines if nodes else started[1])
         require(
-            asked == started,
-            f"The launcher started {started[0]} processes on each of {started[1]} nodes, {asked[0]} devices "
-            f"on {asked[1]} are asked for: leave `devices` and `nodes` to the launcher.",
+            requested == started,
+            f"The launcher started {started[0]} processes on each of {started[1]} nodes, {requested[0]} "
+            f"devices on {requested[1]} were requested: leave `devices` and `nodes` to the launcher.",
         )
         wanted, machines = started
     require(
-        place != "cuda" or wanted <= there,
-        f"{wanted} devices are asked for, but this machine has {there}: use fewer.",
+        place != "cuda" or wanted <= available,
+        f"{wanted} devices were requested, but this machine has {available}: use fewer.",
     )
-    # one process may leave the choice to Fabric
+    # a single process may leave the choice to Fabric
     return Layout("cpu" if place == "auto" and wanted * machines > 1 else place, wanted, machines)
 
 
 def check_accelerator(name: str) -> None:
-    """Refuse one that there is not; whether it is here is another question."""
+    """Refuse an unknown accelerator; whether this machine has it is checked when training starts."""
     require(name in ACCELERATORS, f"Unknown accelerator {name!r}: choose one of {', '.join(ACCELERATORS)}.")
 
 
@@ -271,12 +261,12 @@ def _started() -> tuple[int, int] | None:
     """Processes per node and nodes, if torchrun (which ``fabric run`` uses) has started this process."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
-    here, everywhere = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
-    return here, everywhere // here
+    per_node, total = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+    return per_node, total // per_node
 
 
 def start(execution: Execution) -> tuple[Fabric, ProcessGroup]:
-    """What a run computes on, as its configuration says or, where it does not, as has been launched."""
+    """The devices of a run: those of its configuration or, if that names none, those that were launched."""
     if execution.devices is None and execution.nodes is None:
         place = _launched or Layout("auto", 1, 1)
         if execution.accelerator or _launched is None:
@@ -287,10 +277,10 @@ def start(execution: Execution) -> tuple[Fabric, ProcessGroup]:
 
 
 def _fabric(place: Layout, precision: str) -> tuple[Fabric, ProcessGroup]:
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else it says what was asked of it
-    os.environ.pop("LT_STRATEGY", None)  # fabric run's; there is one for many processes, with these settings
-    settings: dict[str, Any] = {"find_unused_parameters": True, _KEEP_BUFFERS: False}
-    many = DDPStrategy(timeout=_PATIENCE, **settings)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else it prints its settings
+    os.environ.pop("LT_STRATEGY", None)  # set by fabric run; the strategy is chosen here
+    settings: dict[str, Any] = {"find_unused_parameters": True, _SYNC_BUFFERS: False}
+    many = DDPStrategy(timeout=_TIMEOUT, **settings)
     try:
         fabric = Fabric(
             accelerator=place.accelerator,
@@ -299,7 +289,7 @@ def _fabric(place: Layout, precision: str) -> tuple[Fabric, ProcessGroup]:
             strategy=many if place.many else "auto",
             precision=precision,  # type: ignore[arg-type]
         )
-        if place.many and "LT_CLI_USED" not in os.environ:  # under fabric run, making it has done that
+        if place.many and "LT_CLI_USED" not in os.environ:  # fabric run has launched already
             fabric.launch()
     except (ValueError, RuntimeError) as error:
         raise UserError(
@@ -310,7 +300,7 @@ def _fabric(place: Layout, precision: str) -> tuple[Fabric, ProcessGroup]:
 
 
 class Prepared(NamedTuple):
-    """A module on its device, its optimiser, its precision (with the scale of float16), and how to go on."""
+    """A module on its device, its optimiser, its precision (with float16's loss scale), backward and step."""
 
     module: nn.Module
     optimizer: Any
@@ -320,25 +310,27 @@ class Prepared(NamedTuple):
 
 
 def set_up(fabric: Fabric, module: nn.Module, optimizer: Callable[[], torch.optim.SGD]) -> Prepared:
-    """`module` and an `optimizer` of its parameters, wrapped where Fabric has something to add.
+    """Move `module` to its device and make its optimiser, wrapped by Fabric where that is needed.
 
-    (Its wrappers cost a tenth of a step on features, and for one process in full precision they do nothing.)
+    (Fabric's wrappers cost a tenth of a step on features. For one process in full precision they do nothing.)
     """
     if fabric.world_size == 1 and type(fabric.strategy.precision) is Precision:
-        module, plain = module.to(fabric.device), optimizer()
-        return Prepared(module, plain, fabric.strategy.precision, Tensor.backward, plain.step)
+        module, unwrapped = module.to(fabric.device), optimizer()
+        return Prepared(module, unwrapped, fabric.strategy.precision, Tensor.backward, unwrapped.step)
     wrapped = fabric.setup_module(module, _reapply_compile=False)
-    stepper: Any = fabric.setup_optimizers(optimizer())
-    return Prepared(wrapped, stepper, fabric.strategy.precision, fabric.backward, stepper.step)
+    wrapped_optimizer: Any = fabric.setup_optimizers(optimizer())
+    return Prepared(
+        wrapped, wrapped_optimizer, fabric.strategy.precision, fabric.backward, wrapped_optimizer.step
+    )
 
 
 @contextmanager
 def launched(
     accelerator: str | None = None, devices: int | str | None = None, nodes: int | None = None
 ) -> Iterator[ProcessGroup]:
-    """Start the processes, or join those that torchrun started; runs inside are then spread over all of them.
+    """Start the processes, or join those that torchrun started; runs inside the block use all of them.
 
-    An error in any of them ends all, with one sentence from the process that had it first.
+    An error in one process ends all; only the process that had it first reports it.
     """
     global _launched
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")
@@ -349,17 +341,17 @@ def launched(
             process_group = _fabric(_launched, "32-true")[1]
         yield process_group
     except UserError:
-        if not _speaks_first(otherwise=True):
+        if not _reports_first(default=True):
             sys.exit(2)
         raise
     except RuntimeError as error:
-        if process_group.size == 1 or not any(sign in str(error).lower() for sign in _LOST):
+        if process_group.size == 1 or not any(phrase in str(error).lower() for phrase in _LOST_PEER):
             raise
-        if not _speaks_first(otherwise=False):
+        if not _reports_first(default=False):
             sys.exit(2)
         raise UserError(
-            "Another process of this run has ended too early: see what it said, or whether it was killed for "
-            "want of memory; then go on with `resume`."
+            "Another process of this run ended too early: read its error, or check whether it ran out of "
+            "memory; then go on with `resume`."
         ) from error
     finally:
         _launched = None
@@ -367,10 +359,10 @@ def launched(
         distributed.destroy_process_group()
 
 
-def _speaks_first(otherwise: bool) -> bool:
-    """Whether no other process has said yet what went wrong; `otherwise` if that can't be known."""
+def _reports_first(default: bool) -> bool:
+    """Whether no other process has reported an error yet; `default` if that can't be known."""
     with suppress(RuntimeError, ValueError, AttributeError):
-        if not distributed.is_initialized():  # all of them have the same to say
+        if not distributed.is_initialized():  # all have the same error
             return os.environ.get("RANK", "0") == "0"
-        return distributed.distributed_c10d._get_default_store().add("ba3us spoke", 1) == 1
-    return otherwise
+        return distributed.distributed_c10d._get_default_store().add("ba3us error reported", 1) == 1
+    return default

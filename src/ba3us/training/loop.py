@@ -249,9 +249,9 @@ class Trainer:
             checkpoint_due = not evaluated and self._evaluate_if_due(phase, step)
             if checkpoint_due or (self._good is None and self.execution.on_nan == "retry"):
                 self._remember_good_state()
-            if checkpoint_due or self._shutdown.asked:
+            if checkpoint_due or self._shutdown.requested:
                 self._save(self.execution.checkpoint)
-            if self._shutdown.asked:
+            if self._shutdown.requested:
                 self._shutdown.now()
             evaluated = False
             if index == phase.steps or self._stops_early():
