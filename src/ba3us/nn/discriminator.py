@@ -1,4 +1,4 @@
-"""The domain discriminator, many of them at once, and what a conditional one is shown."""
+"""Domain discriminators: gradient reversal, one or many discriminators, and conditional inputs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from torch.nn import functional as F
 from ba3us import losses
 from ba3us.nn.network import xavier
 
-# --- reversal ---------------------------------------------------------------------------------------------
-# Gradient reversal.
-
 
 def reverse_gradient(x: Tensor, coefficient: float | Tensor) -> Tensor:
     """Identity forward; backward, the gradient is multiplied by ``-coefficient`` (GRL), itself a constant.
@@ -25,17 +22,13 @@ def reverse_gradient(x: Tensor, coefficient: float | Tensor) -> Tensor:
     return torch.lerp(x.detach(), x, -coefficient)
 
 
-# --- dropout ----------------------------------------------------------------------------------------------
-# Dropout whose mask is cheap to draw on a CPU.
-
-
 # 0 or 2 for each bit of a byte, as the eight bytes of a word
 _COINS = torch.tensor([[2 * (b >> i & 1) for i in range(8)] for b in range(256)], dtype=torch.int8)
 _COINS = _COINS.view(torch.int64).flatten()
 
 
 class Dropout(nn.Dropout):
-    """``nn.Dropout``; on a CPU many decisions are cut out of every random 64-bit word.
+    """``nn.Dropout`` that takes many decisions from every random 64-bit word on a CPU.
 
     The discriminator drops two wide layers in every step; drawing one random number per unit costs more
     there than the layers' own arithmetic. The probability is kept to 1/256 where that is exact, else to 2⁻¹⁶.
@@ -71,13 +64,9 @@ def _random_words(count: int) -> Tensor:
     return torch.empty(count, dtype=torch.int64).random_(-(2**63), None)
 
 
-# --- discriminator ----------------------------------------------------------------------------------------
-# The domain discriminator, many of them at once, and what a conditional one is shown.
-
-
 Product = Literal["auto", "plain", "random"]
 
-_PLAIN_LIMIT = 4096  # above this many dimensions the CDAN paper recommends the random projection
+_PLAIN_LIMIT = 4096  # dimensions; above it the CDAN paper recommends the random projection
 
 
 class Perceptron(nn.Sequential):
@@ -115,7 +104,7 @@ class Discriminator(Perceptron):
 
 
 class Conditional(nn.Module):
-    """What a conditional discriminator sees of features and predictions: [n, d], [n, C] → [n, out_features].
+    """The input of a conditional discriminator: features [n, d], logits [n, C] → [n, out_features].
 
     ``plain``: vec(p ⊗ f). ``random``: (f R_f ∘ p R_p)/√r with fixed Gaussian R, r = `dims`. ``auto``: random
     above 4096 plain dimensions. p is detached in all of them.

@@ -1,4 +1,4 @@
-"""A network made ready for looking at many images: batch norm and activations become part of convolutions."""
+"""Faster inference on a CPU: batch norm and activations are fused into convolutions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def for_inference(model: nn.Module, size: int) -> nn.Module:
     ResNet-50 1.10 and 1.13 times.
 
     Batch norm that follows a convolution is folded into its weights, an activation after that is computed with
-    it, and TensorFlow's "same" padding needs no copy. What follows what is seen by sending one random image
-    [3, `size`, `size`] through; the copy is for images of this size only. The result is checked on another
-    image: a network in which nothing of this works is returned as it is.
+    it, and TensorFlow's "same" padding needs no copy. The order of the layers is recorded
+    with one random image [3, `size`, `size`]; the copy is for images of this size only. The result is checked
+    on another image: a network that can't be fused is returned as it is.
     """
     model = model.eval()
     parameter = next(model.parameters(), None)
@@ -37,12 +37,12 @@ def for_inference(model: nn.Module, size: int) -> nn.Module:
         return model
     images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        quick = copy.deepcopy(model)
-        if not _fuse(quick, images[:1]):
+        fused = copy.deepcopy(model)
+        if not _fuse(fused, images[:1]):
             return model
-        wanted, got = model(images), quick(images)
-    same = got.shape == wanted.shape and (got - wanted).norm() <= 1e-4 * wanted.norm()
-    return quick if bool(same) else model
+        expected, actual = model(images), fused(images)
+    same = actual.shape == expected.shape and (actual - expected).norm() <= 1e-4 * expected.norm()
+    return fused if bool(same) else model
 
 
 class FusedConv(nn.Module):
@@ -61,21 +61,21 @@ class FusedConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, in, h, w] → [n, out, h', w']."""
-        plain = x.dtype != torch.float32 or x.device.type != "cpu" or torch.is_autocast_enabled("cpu")
-        if plain or not self.together:
+        separate = x.dtype != torch.float32 or x.device.type != "cpu" or torch.is_autocast_enabled("cpu")
+        if separate or not self.together:
             z = F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
             return z if self.act is None else self.act(z)
         name, scalars = self.post  # type: ignore[misc]
-        how = (self.padding, self.stride, self.dilation, self.groups, name, scalars, "")
-        return torch.ops.mkldnn._convolution_pointwise(x, self.weight, self.bias, *how)
+        settings = (self.padding, self.stride, self.dilation, self.groups, name, scalars, "")
+        return torch.ops.mkldnn._convolution_pointwise(x, self.weight, self.bias, *settings)
 
 
 @dataclass
 class _Chain:
-    """A convolution, what follows it, and the size of the maps it was shown."""
+    """A convolution, the layers that follow it, and the size of its input maps."""
 
     conv: nn.Conv2d
-    shown: tuple[int, int]
+    size: tuple[int, int]
     norm: nn.BatchNorm2d | None = None
     act: nn.Module | None = None
 
@@ -88,7 +88,7 @@ class _Chain:
 
 @dataclass
 class _Probe:
-    """Hooks that see which module's output is which other's input, unchanged."""
+    """Records which module's output is the unchanged input of which other module."""
 
     chains: list[_Chain] = field(default_factory=list)
     calls: dict[nn.Module, int] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class _Probe:
 
 
 def _fuse(model: nn.Module, image: Tensor) -> int:
-    """Fuse what can be, in place; returns how many convolutions were."""
+    """Fuse convolutions in place; returns how many were fused."""
     probe = _probed(model, image)
     names = {module: name for name, module in model.named_modules()}
     done = 0
@@ -139,14 +139,14 @@ def _fuse(model: nn.Module, image: Tensor) -> int:
 
 def _probed(model: nn.Module, image: Tensor) -> _Probe:
     probe, handles = _Probe(), []
-    seen: dict[nn.Module, _Chain | None] = {}
+    inputs_of: dict[nn.Module, _Chain | None] = {}
 
     def before(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        seen[module] = probe.chain_before(inputs[0]) if inputs else None
+        inputs_of[module] = probe.chain_before(inputs[0]) if inputs else None
 
     def after(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
-            probe.called(module, inputs[0], output, seen.get(module))
+            probe.called(module, inputs[0], output, inputs_of.get(module))
 
     for module in model.modules():
         handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
@@ -170,7 +170,7 @@ def _padding(chain: _Chain) -> tuple[tuple[int, int], tuple[int, int]] | None:
     if type(conv).__name__ != "Conv2dSame":
         return None
     pads, zeros = [], []
-    for length, k, s, d in zip(chain.shown, conv.kernel_size, conv.stride, conv.dilation):
+    for length, k, s, d in zip(chain.size, conv.kernel_size, conv.stride, conv.dilation):
         both = max((-(-length // s) - 1) * s + (k - 1) * d + 1 - length, 0)
         if both % 2 and d > 1:
             return None
@@ -190,7 +190,7 @@ def _folded(conv: nn.Conv2d, norm: nn.BatchNorm2d | None) -> tuple[Tensor, Tenso
 
 
 def replace(model: nn.Module, name: str, new: nn.Module) -> None:
-    """Put `new` where the submodule `name` was."""
+    """Replace the submodule `name` by `new`."""
     above, _, last = name.rpartition(".")
     setattr(model.get_submodule(above), last, new)
 

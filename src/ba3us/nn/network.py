@@ -21,9 +21,9 @@ def xavier(module: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Head:
-    """What stands on the backbone: a linear bottleneck (``None``: none) and a linear classifier.
+    """The layers on the backbone: a linear bottleneck (``None``: none) and a linear classifier.
 
-    The bottleneck may go on with batch norm, ReLU and dropout, in this order. `keep_norm` multiplies by
+    The bottleneck may continue with batch norm, ReLU and dropout, in this order. `keep_norm` multiplies by
     √(1 - dropout) in training, so that dropout leaves the expected squared norm of the features as it is.
     `weight_norm` splits the classifier's weights into length and direction. Weights start Xavier-normal
     with zero bias, or, biases too, from N(0, `std`²). `keep_classifier` takes a given, pretrained classifier
@@ -68,7 +68,7 @@ class Head:
 
 
 class TrainingScale(nn.Module):
-    """Multiplies by a constant in training and by nothing in evaluation."""
+    """Multiplies by a constant in training; the identity in evaluation."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Network(nn.Module):
     backbone : Module
         Anything that maps a batch to [n, `backbone_dim`]; ``nn.Identity()`` for feature arrays.
     backbone_dim : int
-        Size of what the backbone gives.
+        Size of the backbone's output.
     num_classes : int
         C, the number of source classes.
     head : Head
@@ -129,9 +129,9 @@ class Network(nn.Module):
         return any(isinstance(m, nn.BatchNorm1d) and m.training for m in self.modules())
 
     def passes(self, *batches: Tensor, joint: bool = False) -> tuple[Tensor, Tensor]:
-        """Features and logits of all rows of several batches, one batch after the other.
+        """Features and logits of all samples of several batches, one batch after the other.
 
-        Each batch passes on its own if the network couples samples, else (or `joint`) all in one.
+        Each batch passes separately if the network couples samples, else (or `joint`) all in one.
         """
         batches = tuple(x for x in batches if len(x))
         if len(batches) > 1 and self.couples_samples and not joint:

@@ -1,4 +1,4 @@
-"""Transferable normalisation: batch norm that keeps the two domains apart (Wang et al., NeurIPS 2019)."""
+"""Normalisation layers: standardising by the source, and TransNorm (Wang et al., NeurIPS 2019)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from torch.nn import functional as F
 
 from ba3us.errors import UserError
 
-# --- scale ------------------------------------------------------------------------------------------------
-# Scaling by the source, as the first layer of a network: any unit of measurement will do.
-
-
 # Root mean square of all values. Features of pretrained backbones lie between 0.4 and 0.9 (ResNet-50,
 # EfficientNet-Lite0; unit vectors far below), and their figures are without standardisation. At 3.5 (log-mel
 # energies) the adversarial losses overflow within 60 steps of the default rates; at 1.9 they do not.
 _LOW, _HIGH = 0.01, 2.0
-_APART = 100.0  # the largest column's size relative to the median column's
-_LEAST = 1e-6  # of a column's mean: a smaller deviation is rounding, and is not blown up
+_MAX_RATIO = 100.0  # of the largest column's size to the median column's
+_MIN_DEVIATION = 1e-6  # of a column's mean: a smaller deviation is rounding
 
 
-class Scale(nn.Module):
-    """(x - mean) / deviation, column by column; starts as no change at all."""
+class Standardize(nn.Module):
+    """(x - mean) / deviation, column by column, set by :meth:`fit`; the identity before.
+
+    As the first layer of a network it makes any unit of measurement trainable.
+    """
 
     mean: Tensor
     deviation: Tensor
@@ -31,18 +30,18 @@ class Scale(nn.Module):
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("deviation", torch.ones(width))
 
-    def fit(self, rows: Tensor) -> Scale:
-        """Take both from rows [n, width] of the source."""
+    def fit(self, rows: Tensor) -> Standardize:
+        """Take mean and deviation from rows [n, width] of the source."""
         wide = rows.double()
         mean, deviation = wide.mean(dim=0), wide.std(dim=0, unbiased=False)
-        least = _LEAST * mean.abs()
+        least = _MIN_DEVIATION * mean.abs()
         varies = (deviation > least) & (deviation.float() > 0)  # float32 may round the smallest to nothing
         self.mean = mean.float()
         self.deviation = torch.where(varies, deviation, torch.ones_like(deviation)).float()
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scaled rows."""
+        """[n, width] → the same shape, standardised."""
         return (x - self.mean) / self.deviation
 
 
@@ -54,15 +53,11 @@ def far_from_unit(rows: Tensor) -> bool:
     sizes = rows.double().square().mean(dim=0).sqrt()
     typical = float(sizes[sizes > 0].median()) if bool((sizes > 0).any()) else 1.0
     overall = float(sizes.square().mean().sqrt())
-    return not _LOW <= overall <= _HIGH or float(sizes.max()) > _APART * typical
-
-
-# --- transnorm --------------------------------------------------------------------------------------------
-# Transferable normalisation: batch norm that keeps the two domains apart (Wang et al., NeurIPS 2019).
+    return not _LOW <= overall <= _HIGH or float(sizes.max()) > _MAX_RATIO * typical
 
 
 class TransNorm(nn.Module):
-    """Batch norm by domain, with channels that transfer well made louder; channels are axis 1.
+    """Batch norm by domain, with larger weights for channels that transfer well; channels are axis 1.
 
     In training the batch is [source half; target half] in one pass. Each half is normalised with its own
     statistics; γ and β are shared. With d_c = |μ_s/√(v_s+ε) - μ_t/√(v_t+ε)| per channel and π = 1/(1+d),
@@ -131,9 +126,9 @@ class TransNorm2d(TransNorm):
 
 
 def swap_batch_norm(module: nn.Module) -> None:
-    """Put TransNorm in the place of every batch norm layer below `module`.
+    """Replace every batch norm layer below `module` by TransNorm.
 
-    A layer that goes on after its batch norm (timm's ``BatchNormAct2d``) keeps its dropout and activation.
+    A layer with more after its batch norm (timm's ``BatchNormAct2d``) keeps its dropout and activation.
     """
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm1d):

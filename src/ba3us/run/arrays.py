@@ -18,7 +18,7 @@ from ba3us.data.files import FeatureSet, Origin, check_same_backbone, encoded, r
 from ba3us.errors import did_you_mean, require
 from ba3us.nn import SMALL
 from ba3us.nn.backbones import Backbone
-from ba3us.nn.norms import Scale, far_from_unit
+from ba3us.nn.norms import Standardize, far_from_unit
 from ba3us.run.samples import Domains, Encoder, MoreSamples, Opened, Samples
 from ba3us.run.spec import Spec
 
@@ -78,7 +78,7 @@ class ArraySamples(Samples):
     def encoder(self, backbone: Backbone | None = None, joined: bool = False) -> Encoder:
         """Nothing, a standardisation, or a small network that learns from scratch."""
         if self.network is None:
-            body = Scale(self.shape[0]) if self.standardized else nn.Identity()
+            body = Standardize(self.shape[0]) if self.standardized else nn.Identity()
             return Encoder(None, body, self.shape[0])
         network, dim = SMALL[self.network](tuple(self.shape))
         return Encoder(None, network, dim)

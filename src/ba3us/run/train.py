@@ -17,7 +17,7 @@ from ba3us import __version__, methods
 from ba3us.assess.presence import presence
 from ba3us.data import Target
 from ba3us.data.domains import PseudoLabelledSource
-from ba3us.nn.norms import Scale
+from ba3us.nn.norms import Standardize
 from ba3us.run import opening
 from ba3us.run.build import Blueprint
 from ba3us.run.run import Run
@@ -66,7 +66,7 @@ def train_one(
     if spec.compile:
         network.backbone.compile()
     source, target = domains or opened.domains(model.front, spec, show)
-    if isinstance(network.backbone, Scale):
+    if isinstance(network.backbone, Standardize):
         network.backbone.fit(
             sample_batch(source.labelled if isinstance(source, PseudoLabelledSource) else source)
         )

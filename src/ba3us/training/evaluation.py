@@ -20,7 +20,7 @@ from ba3us.data import Source, Target
 from ba3us.data.domains import random_indices
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.base import DomainOutputs, Recipe
-from ba3us.nn.norms import Scale
+from ba3us.nn.norms import Standardize
 from ba3us.scores import Neighbours
 from ba3us.training.distributed import ProcessGroup
 
@@ -138,7 +138,7 @@ def target_neighbours(
     """
     vectors, reference = (x.reshape(len(x), -1).float() for x in (target.batch(rows), sample_batch(source)))
     if standardize:
-        scale = Scale(reference.shape[1]).fit(reference)
+        scale = Standardize(reference.shape[1]).fit(reference)
         vectors, reference = scale(vectors), scale(reference)
     return Neighbours.among(vectors, reference.mean(dim=0))
 

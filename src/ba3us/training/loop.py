@@ -29,7 +29,7 @@ from ba3us.data.streams import draw_numbers
 from ba3us.errors import UserError, require
 from ba3us.methods.base import WARMUP, Batch, DomainOutputs, Inputs, Method, Phase, Recipe, Step
 from ba3us.nn import Network
-from ba3us.nn.norms import Scale
+from ba3us.nn.norms import Standardize
 from ba3us.training import checkpoints, distributed
 from ba3us.training.checkpoints import GracefulShutdown, seeded
 from ba3us.training.distributed import ProcessGroup
@@ -210,7 +210,7 @@ class Trainer:
         self._fabric, self.module.process_group = distributed.start(self.execution)
         self._check(source, target)
         self._source, self._target = source, target
-        standardize = isinstance(self.module.network.backbone, Scale)
+        standardize = isinstance(self.module.network.backbone, Standardize)
         self.rule = self.rule.prepared(source, target, standardize)
         with ExitStack() as stack:
             stack.enter_context(seeded(self.execution.seed, self.execution.n_threads))
