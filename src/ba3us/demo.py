@@ -34,11 +34,11 @@ STEPS = 300  # the automatic choice's own
 
 @dataclass(frozen=True)
 class Outcome:
-    """Target accuracies (%) by system, one per seed, at the weights chosen without labels; what `auto` said."""
+    """Target accuracies (%) by method, one per seed, at the weights selected without labels; `auto`'s verdict."""
 
     accuracies: dict[str, list[float]]
     seconds: float
-    said: dict[str, Any]
+    verdict: dict[str, Any]
     page: str | None = None
 
     def summary(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Outcome:
             "selection": "lowest mean target entropy, no target labels",
             "seconds": round(self.seconds, 1),
             "results": rows,
-            "auto": self.said,
+            "auto": self.verdict,
             "page": self.page,
         }
 
@@ -63,7 +63,7 @@ class Outcome:
         table = Table("method", *(f"seed {s}" for s in range(seeds)), "mean ± std", title=title)
         for name, values in self.accuracies.items():
             table.add_row(name, *(f"{v:.1f}" for v in values), f"{np.mean(values):.1f} ± {np.std(values):.1f}")
-        table.caption = f"auto, seed 0: {self.said['outcome']}. {' '.join(self.said['reasons'])}"
+        table.caption = f"auto, seed 0: {self.verdict['outcome']}. {' '.join(self.verdict['reasons'])}"
         return table
 
 
@@ -82,19 +82,21 @@ def run(
         for seed in range(seeds)
     ]
     accuracies: dict[str, list[float]] = {name: [] for name in SYSTEMS}
-    said: dict[str, Any] = {}
+    verdict: dict[str, Any] = {}
     start = time.perf_counter()
     workers = workers or min(len(jobs), cpu_count())
     with (
-        bar("Adapting", len(jobs), show=not quiet) as shown,
+        bar("Adapting", len(jobs), show=not quiet) as progress_bar,
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
     ):
-        for done, (job, found) in enumerate(zip(jobs, pool.map(_outcome, jobs)), start=1):
-            accuracies[job.system].append(found[0])
-            said = said if job.out is None else found[1]
-            shown.update(done, ", ".join(f"{n} {np.mean(v):.1f}" for n, v in accuracies.items() if v))
+        for done, (job, result) in enumerate(zip(jobs, pool.map(_outcome, jobs)), start=1):
+            accuracies[job.system].append(result[0])
+            verdict = verdict if job.out is None else result[1]
+            progress_bar.update(done, ", ".join(f"{n} {np.mean(v):.1f}" for n, v in accuracies.items() if v))
     seconds = time.perf_counter() - start
-    return Outcome(accuracies, seconds, said, str(write_run_page(out, task.labels, show=not quiet, quick=True)))
+    return Outcome(
+        accuracies, seconds, verdict, str(write_run_page(out, task.labels, show=not quiet, quick=True))
+    )
 
 
 class Job(NamedTuple):
@@ -117,14 +119,14 @@ def trained(job: Job) -> Run:
         seed=job.seed,
         n_threads=1,
     )
-    found, target = train(spec, open_spec(spec))
+    run, target = train(spec, open_spec(spec))
     if job.out is not None:
-        found.save(job.out, target)
-    return found
+        run.save(job.out, target)
+    return run
 
 
 def _outcome(job: Job) -> tuple[float, dict[str, Any]]:
     torch.set_num_threads(1)
-    found = trained(job)
-    verdict = {} if found.verdict is None else found.verdict.to_dict()
-    return 100 * selected_accuracy(found, mnist_to_digits()[3]), verdict
+    run = trained(job)
+    verdict = {} if run.verdict is None else run.verdict.to_dict()
+    return 100 * selected_accuracy(run, mnist_to_digits()[3]), verdict
