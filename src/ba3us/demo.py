@@ -34,7 +34,7 @@ STEPS = 300  # the automatic choice's own
 
 @dataclass(frozen=True)
 class Outcome:
-    """Target accuracies (%) by method, one per seed, at the weights selected without labels; `auto`'s verdict."""
+    """Target accuracy (%) by method and seed, at the weights selected without labels; `auto`'s verdict."""
 
     accuracies: dict[str, list[float]]
     seconds: float
