@@ -1,7 +1,12 @@
-"""Changes to the package that must make a test fail, each tried on a copy: ``make mutants [ONLY=word]``."""
+"""Deliberate mistakes, each of which a test must notice: ``make mutants [ONLY=word]``.
+
+A mutant names a function and what is changed in its syntax tree. So it keeps its place when the text around it
+moves, and `tests/test_mutants.py` says when its function or what it changes is gone.
+"""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -9,10 +14,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+<<<<<<< HEAD
 RUN, IMAGES, MODEL = "tests/engine/test_run.py", "tests/engine/test_image_run.py", "tests/engine/test_model.py"
 SPEC, RULES = "tests/engine/test_spec.py", "tests/training/test_rules.py"
 EXPORT, EXPORT_IMAGES, TABLES = (
@@ -22,20 +29,24 @@ ESTIMATOR = "tests/test_estimator.py -k 'not scikit_learns_suite'"
 PAGE, CHARTS, BENCH_PAGE = (f"tests/report/test_{name}.py" for name in ("run_page", "charts", "bench_report"))
 LABELS, BROWSER = "tests/selection/test_target_labels.py", "tests/report/test_page_in_browser.py"
 STUDY, LOCAL, DATABASE = (f"tests/bench/test_bench_{name}.py" for name in ("study", "local", "database"))
+=======
+Change = Callable[[ast.AST], int]  # changes a function's tree in place; how many places it changed
+>>>>>>> eb1ef14 (CONTRIBUTING drawn anew; mutants find their place by function)
 
 
 class Mutant(NamedTuple):
-    """What it breaks, the tests that should notice, and (file, text, what takes its place) once or more."""
+    """What it breaks, ``file.py:Class.function``, the change, and the tests that should notice."""
 
     name: str
+    place: str
+    change: Change
     tests: str
-    changes: tuple[tuple[str, str, str], ...]
 
 
-def _mutant(name: str, tests: str, *words: str) -> Mutant:
-    return Mutant(name, tests, tuple(zip(words[::3], words[1::3], words[2::3], strict=True)))
+# --- changes ------------------------------------------------------------------------------------------------
 
 
+<<<<<<< HEAD
 MUTANTS = [
     _mutant(
         "bench: finished jobs are run again", LOCAL,
@@ -236,25 +247,113 @@ MUTANTS = [
         "report/page.css", ":focus-visible { outline: 3px solid", ":focus-visible { outline: 0 solid",
     ),
 ]  # fmt: skip
+=======
+def without_argument(name: str) -> Change:
+    """Leave a keyword argument out of the call that has it."""
+
+    def change(tree: ast.AST) -> int:
+        calls = [
+            n for n in ast.walk(tree) if isinstance(n, ast.Call) and any(k.arg == name for k in n.keywords)
+        ]
+        for call in calls:
+            call.keywords = [k for k in call.keywords if k.arg != name]
+        return len(calls)
+
+    return change
+
+
+def without_name(text: str) -> Change:
+    """Leave an element such as ``"seed"`` or ``self.labels`` out of the list, tuple or set that has it."""
+
+    def change(tree: ast.AST) -> int:
+        count = 0
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Tuple | ast.List | ast.Set):
+                kept = [each for each in node.elts if ast.unparse(each) != text]
+                count += len(node.elts) - len(kept)
+                node.elts = kept
+        return count
+
+    return change
+
+
+def replaced(old: str, new: str) -> Change:
+    """Put the expression `new` in place of the expression `old`, both as Python writes them."""
+
+    class Replace(ast.NodeTransformer):
+        count = 0
+
+        def generic_visit(self, node: ast.AST) -> ast.AST:
+            if isinstance(node, ast.expr) and ast.unparse(node) == old:
+                self.count += 1
+                return ast.parse(new, mode="eval").body
+            return super().generic_visit(node)
+
+    def change(tree: ast.AST) -> int:
+        visitor = Replace()
+        visitor.visit(tree)
+        return visitor.count
+
+    return change
+
+
+def negated(condition: str) -> Change:
+    """Turn a condition round."""
+    return replaced(condition, f"not ({condition})")
+
+
+def returns(expression: str) -> Change:
+    """Return this at once."""
+
+    def change(tree: ast.AST) -> int:
+        assert isinstance(tree, ast.FunctionDef)
+        tree.body = ast.parse(f"def _():\n    return {expression}").body[0].body  # type: ignore[attr-defined]
+        return 1
+
+    return change
+
+
+# --- the list -----------------------------------------------------------------------------------------------
+
+MUTANTS: list[Mutant] = []
+
+
+# --- trying them --------------------------------------------------------------------------------------------
+
+
+def mutated(mutant: Mutant, package: Path = ROOT / "src" / "ba3us") -> tuple[str, str]:
+    """The file that a mutant changes, and its new text; an error unless it changes exactly one place."""
+    file, _, path = mutant.place.partition(":")
+    tree: ast.Module = ast.parse((package / file).read_text(encoding="utf-8"))
+    node: ast.AST = tree
+    for name in filter(None, path.split(".")):
+        body = getattr(node, "body", [])
+        found = [each for each in body if getattr(each, "name", None) == name]
+        assert len(found) == 1, f"{mutant.name}: {mutant.place} is there {len(found)} times"
+        node = found[0]
+    count = mutant.change(node)
+    assert count == 1, f"{mutant.name}: it changes {count} places of {mutant.place}"
+    return file, ast.unparse(ast.fix_missing_locations(tree))
+>>>>>>> eb1ef14 (CONTRIBUTING drawn anew; mutants find their place by function)
 
 
 def noticed(mutant: Mutant) -> str:
-    """The test that fails on a copy of the package with the mutant's changes; empty: none does."""
+    """The test that fails on a copy of the package with the mutant's change; empty: none does."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-        for file, text, other in mutant.changes:
-            path = copy / "ba3us" / file
-            content = path.read_text(encoding="utf-8")
-            assert content.count(text) == 1, f"{mutant.name}: {text!r} is {content.count(text)} times in {file}"
-            path.write_text(content.replace(text, other), encoding="utf-8")
-        call = [
-            sys.executable,
-            *["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"],
-            *shlex.split(mutant.tests),
-        ]
+        file, text = mutated(mutant)
+        (copy / "ba3us" / file).write_text(text, encoding="utf-8")
+        command = [sys.executable, *["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]]
         env = os.environ | {"PYTHONPATH": str(copy)}
-        done = subprocess.run(call, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, *shlex.split(mutant.tests)],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode in (0, 1), done.stdout + done.stderr  # not: no test was run
     return "".join(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE))
 
@@ -262,13 +361,13 @@ def noticed(mutant: Mutant) -> str:
 def main() -> None:
     """Try all, or those with a word in their name, and say what became of each."""
     chosen = [mutant for mutant in MUTANTS if " ".join(sys.argv[1:]) in mutant.name]
-    unnoticed = 0
+    survivors = 0
     for mutant in chosen:
         test = noticed(mutant)
-        unnoticed += not test
+        survivors += not test
         print(f"{mutant.name}: {test or 'UNNOTICED'}", flush=True)
-    print(f"{len(chosen) - unnoticed} of {len(chosen)} noticed")
-    sys.exit(unnoticed > 0)
+    print(f"{len(chosen) - survivors} of {len(chosen)} noticed")
+    sys.exit(survivors > 0)
 
 
 if __name__ == "__main__":
