@@ -18,7 +18,8 @@ def make(root, *names):
 
 
 def test_class_folders(tmp_path):
-    make(tmp_path, "mug/b.jpg", "mug/deep/a.PNG", "Mug/a.jpg", "bike/x.jpeg", "bike/noext")
+    make(tmp_path, "mug/b.jpg", "mug/deep/a.PNG", "Mug/a.jpg", "bike/x.jpeg")
+    (tmp_path / "bike" / "noext").write_bytes(b"\xff\xd8\xff\xe0")
     images = read_images(tmp_path)
     assert images.class_names == ["Mug", "bike", "mug"]
     assert images.paths == ["Mug/a.jpg", "bike/noext", "bike/x.jpeg", "mug/b.jpg", "mug/deep/a.PNG"]
@@ -53,6 +54,22 @@ def test_what_is_left_out_is_listed(tmp_path):
         Skipped("mug/notes.txt", "not an image file (.txt)"),
         Skipped("stray.jpg", "lies outside the class folders"),
     ]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
+def test_the_first_bytes_of_a_file_without_a_suffix_decide(tmp_path, kind):
+    image = pytest.importorskip("PIL.Image", reason="needs the vision extra")
+    make(tmp_path, "spider/a.jpg", "spider/empty")
+    (tmp_path / "spider" / "RENAME2").write_text("mv 198_0001.jpg 198_0002.jpg\n")  # as in Caltech-256
+    (tmp_path / "spider" / "gone").symlink_to(tmp_path / "nowhere")
+    image.new("RGB", (8, 8)).save(tmp_path / "spider" / "photo", kind)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "spider" / "pipe")
+    images = read_images(tmp_path)
+    assert images.paths == ["spider/a.jpg", "spider/photo"]
+    skipped = {item.path: item.reason for item in images.skipped}
+    assert {"spider/RENAME2", "spider/empty", "spider/gone"} <= set(skipped)
+    assert skipped["spider/RENAME2"] == "not an image file (no suffix, nor the bytes of one)"
 
 
 def test_linked_class_folders_are_followed(tmp_path):

@@ -19,6 +19,8 @@ SUFFIXES = {
 }  # fmt: skip
 # Pillow's decoders for these suffixes. Others stay out of reach: EPS, for one, is a program for Ghostscript.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO", "TGA")
+# of a JPEG, PNG, GIF, BMP or TIFF file
+_FIRST_BYTES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 _MAX_LINKS = 100  # to one folder: links to links could otherwise multiply without end
 _MAX_CLASSES = 1_000_000  # a larger label is a mistake, and a name per class would fill the memory
 
@@ -125,18 +127,21 @@ def check_distinct(class_names: Sequence[str], path: str | Path) -> None:
 def _read_folder(folder: Path, labelled: bool | None) -> ImageList:
     skipped: list[Skipped] = []
     files = sorted(_walk(folder, skipped))
-    nested = any("/" in name for name in files)
-    if labelled or (labelled is None and nested):
-        require(
-            nested, f"The images of {folder} lie in no class folders: make one subfolder per class for labels."
-        )
-        skipped += [Skipped(name, "lies outside the class folders") for name in files if "/" not in name]
-        files = [name for name in files if "/" in name]
-        class_names = sorted({name.split("/")[0] for name in files})
-        number = {name: label for label, name in enumerate(class_names)}
-        labels = np.array([number[name.split("/")[0]] for name in files], dtype=np.int64)
-        return ImageList(folder, files, labels, class_names, skipped + _empty_classes(folder, class_names))
-    return ImageList(folder, files, skipped=skipped)
+    nested = [name for name in files if "/" in name]
+    if labelled is False or not (labelled or nested):
+        return ImageList(folder, files, skipped=skipped)
+    require(
+        bool(nested),
+        f"The images of {folder} lie in no class folders: make one subfolder per class for labels.",
+    )
+    skipped += [Skipped(name, "lies outside the class folders") for name in files if "/" not in name]
+    classes = [name.split("/")[0] for name in nested]
+    class_names = sorted(set(classes))
+    number = {name: label for label, name in enumerate(class_names)}
+    labels = np.array([number[name] for name in classes], dtype=np.int64)
+    folders = {entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")}
+    skipped += [Skipped(name, "a class folder without images") for name in sorted(folders - set(class_names))]
+    return ImageList(folder, nested, labels, class_names, skipped)
 
 
 def _walk(root: Path, skipped: list[Skipped]) -> Iterator[str]:
@@ -151,55 +156,59 @@ def _walk(root: Path, skipped: list[Skipped]) -> Iterator[str]:
     for folder, folders, names in os.walk(root, followlinks=True, onerror=unreadable):
         real = os.path.realpath(folder)
         parents = above.get(os.path.dirname(folder), frozenset())
-        if real in parents:
+        if real in parents or links[real] == _MAX_LINKS:
             folders.clear()
-            skipped.append(Skipped(os.path.relpath(folder, root), "a link back to a folder above it"))
+            many = f"more than {_MAX_LINKS} links lead to it"
+            reason = "a link back to a folder above it" if real in parents else many
+            skipped.append(Skipped(os.path.relpath(folder, root), reason))
             continue
         links[real] += 1
-        if links[real] > _MAX_LINKS:
-            folders.clear()
-            skipped.append(Skipped(os.path.relpath(folder, root), f"more than {_MAX_LINKS} links lead to it"))
-            continue
         above[folder] = parents | {real}
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
-            path = os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
+            file = os.path.join(folder, name)
+            path = os.path.relpath(file, root).replace(os.sep, "/")
             suffix = os.path.splitext(name)[1].lower()
             if name.startswith(".") or name in ("Thumbs.db", "desktop.ini"):
                 continue
-            if suffix in SUFFIXES or not suffix:
+            if suffix in SUFFIXES or (not suffix and _begins_like_an_image(file)):
                 yield path
             else:
-                skipped.append(Skipped(path, f"not an image file ({suffix})"))
+                skipped.append(
+                    Skipped(path, f"not an image file ({suffix or 'no suffix, nor the bytes of one'})")
+                )
 
 
-def _empty_classes(folder: Path, class_names: list[str]) -> list[Skipped]:
-    folders = [entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
-    return [Skipped(name, "a class folder without images") for name in sorted(set(folders) - set(class_names))]
+def _begins_like_an_image(file: str) -> bool:
+    """Whether a file without a suffix has the first bytes of a JPEG, PNG, GIF, BMP, TIFF or WebP file."""
+    if not os.path.isfile(file):
+        return False  # reading a pipe would never end
+    try:
+        with open(file, "rb") as opened:
+            start = opened.read(12)
+    except OSError:
+        return True  # decoding it says why it can't be read
+    return start.startswith(_FIRST_BYTES) or (start[:4], start[8:]) == (b"RIFF", b"WEBP")
 
 
 def _read_list(path: Path, root: Path, labelled: bool | None, class_names: Sequence[str] | None) -> ImageList:
     require(
         root.is_dir(), f"The root {root} is not a folder: give the one that the paths of {path} start from."
     )
-    lines = lines_of(path)
-    if labelled is False or not lines:
-        return ImageList(root, _checked([_split(line)[0] for line in lines], root, path))
-    rows = [_split(line) for line in lines]
-    without = [number for number, (_, label) in enumerate(rows, start=1) if label is None]
-    if without and len(without) == len(rows) and labelled is None:
-        return ImageList(root, _checked([name for name, _ in rows], root, path))
-    if without:
-        raise UserError(
-            f"{path} has no label in row {without[0]} ({lines[without[0] - 1]!r}): "
-            f"write 'path label' on each line."
+    rows = [_split(line) for line in lines_of(path)]
+    names = [name for name, _ in rows]
+    if labelled is False or (labelled is None and all(label is None for _, label in rows)) or not rows:
+        return ImageList(root, _checked(names, root, path))
+    for number, (name, label) in enumerate(rows, start=1):
+        require(
+            label is not None,
+            f"{path} has no label in row {number} ({name!r}): write 'path label' on each line.",
         )
-    for number, (_, label) in enumerate(rows, start=1):
         require(
             label is not None and label < _MAX_CLASSES,
             f"{path} has the label {label} in row {number}: number the classes 0, 1, 2, …",
         )
-    names = _checked([name for name, _ in rows], root, path)
+    names = _checked(names, root, path)
     labels = np.array([label for _, label in rows], dtype=np.int64)
     if class_names is None:
         return ImageList(root, names, labels, folder_names(names, labels))
