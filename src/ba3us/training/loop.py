@@ -136,6 +136,8 @@ class TrainingStep(nn.Module):
 class Trainer:
     """Trains a method on a source and a target.
 
+    The domains are arguments and never attributes, so that no callback can reach a target label.
+
     Parameters
     ----------
     network, method : Network, Method
@@ -209,7 +211,6 @@ class Trainer:
         """Run all phases of the recipe; returns the result with the selected weights loaded."""
         self._fabric, self.module.process_group = distributed.start(self.execution)
         self._check(source, target)
-        self._source, self._target = source, target
         standardize = isinstance(self.module.network.backbone, Standardize)
         self.rule = self.rule.prepared(source, target, standardize)
         with ExitStack() as stack:
@@ -223,30 +224,32 @@ class Trainer:
             # several processes would not get a signal at the same step
             alone = self.execution.checkpoint is not None and self.process_group.size == 1
             self._shutdown = stack.enter_context(GracefulShutdown(wait=alone))
-            while not self._phases_succeed():
+            while not self._phases_succeed(source, target):
                 pass
         return self._result()
 
     # --- phases -----------------------------------------------------------------------------------------------
 
-    def _phases_succeed(self) -> bool:
+    def _phases_succeed(self, source: Source, target: Target) -> bool:
         """Run the phases that are left; False if numbers diverged and the last good state is back."""
         try:
             for number, phase in enumerate(self.recipe.phases):
                 if number >= self._start[0] and not self._stops_early():
-                    self._run_phase(number, phase)
+                    self._run_phase(number, phase, source, target)
         except DivergedError as error:
             self._retry_or_raise(error)
             return False
         return True
 
-    def _run_phase(self, number: int, phase: Phase) -> None:
+    def _run_phase(self, number: int, phase: Phase, source: Source, target: Target) -> None:
         first = self._start[1] if number == self._start[0] else 0
         evaluated = self._resumed is not None  # a checkpoint was written after the evaluation of its step
-        self._prepare_phase(number, phase, first)
+        self._prepare_phase(phase, first)
+        dtype = next(self.module.parameters()).dtype
+        feed = Feed(self._fabric, self.process_group, source, target, number, dtype)
         for index in range(first, phase.steps + 1):
             step, self._position = Step(index, phase.span, phase.name), (number, index)
-            checkpoint_due = not evaluated and self._evaluate_if_due(phase, step)
+            checkpoint_due = not evaluated and self._evaluate_if_due(phase, step, source, target)
             if checkpoint_due or (self._good is None and self.execution.on_nan == "retry"):
                 self._remember_good_state()
             if checkpoint_due or self._shutdown.requested:
@@ -256,11 +259,11 @@ class Trainer:
             evaluated = False
             if index == phase.steps or self._stops_early():
                 break
-            self.training_step(phase, step)
+            self.training_step(phase, step, feed)
             self._notify("on_step", step)
 
-    def _prepare_phase(self, number: int, phase: Phase, first: int) -> None:
-        """Choose the parameters to train, and make their optimiser and the batches; restore a resumed state."""
+    def _prepare_phase(self, phase: Phase, first: int) -> None:
+        """Choose the parameters to train and make their optimiser; restore a resumed state."""
         if first == 0 and self._resumed is None:
             self.method.begin_phase(self.module.network, phase)
         set_trained(self.module, phase, self._trainable)
@@ -272,8 +275,6 @@ class Trainer:
         self._work = distributed.set_up(
             self._fabric, self.module, lambda: optimizer(self.module, self.recipe, phase)
         )
-        dtype = next(self.module.parameters()).dtype
-        self._feed = Feed(self._fabric, self.process_group, self._source, self._target, number, dtype)
         self._losses = LossRecord()
         if self._resumed is not None:
             self._work.optimizer.load_state_dict(self._resumed["optimizer"])
@@ -287,7 +288,7 @@ class Trainer:
 
     # --- one step ---------------------------------------------------------------------------------------------
 
-    def training_step(self, phase: Phase, step: Step) -> None:
+    def training_step(self, phase: Phase, step: Step, feed: Feed) -> None:
         """Draw batches, run the forward pass and the losses, backward, and step the optimiser."""
         optimizer = self._work.optimizer
         lr = self.lr_factor * self.recipe.learning_rate * (phase.decay or self.recipe.decay)(step.number)
@@ -296,10 +297,10 @@ class Trainer:
             for parameter in group["params"]:
                 parameter.grad = None
         rows = self._draw(phase, step)
-        inputs = self._feed.inputs(rows, step.number)
+        inputs = feed.inputs(rows, step.number)
         if step.number + 1 < phase.steps:
             next_step = step._replace(number=step.number + 1)
-            self._feed.announce(self.streams, lambda: self._draw(phase, next_step))
+            feed.announce(self.streams, lambda: self._draw(phase, next_step))
         in_eval_mode = self._in_eval_mode(phase, step)
         if in_eval_mode:
             self.module.network.eval()
@@ -334,7 +335,7 @@ class Trainer:
 
     # --- evaluation -------------------------------------------------------------------------------------------
 
-    def _evaluate_if_due(self, phase: Phase, step: Step) -> bool:
+    def _evaluate_if_due(self, phase: Phase, step: Step, source: Source, target: Target) -> bool:
         """Refresh the method and evaluate, each if due before `step`; returns whether a checkpoint is due."""
         last = step.number == phase.steps
         refresh = phase.adapts and self.recipe.refresh.due(step.number, min(phase.steps, phase.span))
@@ -344,22 +345,22 @@ class Trainer:
             return _is_multiple(step.number, self.execution.checkpoint_every)
         self._losses.check()
         self.process_group.average_statistics(self.module)
-        outputs = self.refresh(step) if refresh else self._predict(self._target)
+        outputs = self.refresh(step, source, target) if refresh else self._predict(target)
         self.evaluate(step, outputs, candidate=phase.adapts and (step.number > 0 or last))
         return True
 
-    def refresh(self, step: Step) -> DomainOutputs:
+    def refresh(self, step: Step, source: Source, target: Target) -> DomainOutputs:
         """Give the method the domain outputs its recipe asks for; returns those for the whole target."""
         wanted = self.recipe.refresh
         if wanted.source:
-            outputs = self._predict(self._source)
-            labels = self._source.labels.to(outputs.rows.device)
+            outputs = self._predict(source)
+            labels = source.labels.to(outputs.rows.device)
             self.method.refresh_source(dataclasses.replace(outputs, labels=labels))
-        outputs = self._predict(self._target, wanted.views)
+        outputs = self._predict(target, wanted.views)
         require_finite(float(outputs.logits.sum()), "The sum of the target's logits", step)
         self.method.refresh(outputs)
         self.process_group.same_buffers(self.method)
-        return self._predict(self._target) if wanted.again else outputs
+        return self._predict(target) if wanted.again else outputs
 
     def evaluate(self, step: Step, outputs: DomainOutputs, candidate: bool) -> Evaluation:
         """Score the outputs for the whole target, and keep the weights if this candidate is the best so far."""
