@@ -155,13 +155,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=12, help="about so long for each time")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    torch.set_num_threads(args.n_threads)
+    torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     files, seconds = photos(args.photos), args.seconds
     x = torch.randn(BATCH, 3, SIZE, SIZE).to(memory_format=torch.channels_last)
     whole = resnet().module
     parts = cut(resnet(), "tail", check=False)
     assert parts.front is not None
+    first = next(name for name, _ in parts.body.named_parameters()).rpartition(".conv")[0]
     with torch.no_grad():
         middle, vector = parts.front(x), whole.eval()(x)
     rows: list[tuple[str, str]] = [
@@ -169,8 +170,8 @@ def main() -> None:
         ("read from the cache, crop, normalise, one thread", f"{reading(files, seconds):.2f} ms"),
         ("ResNet-50 forward", f"{forward(whole, x, seconds):.1f} ms"),
         ("ResNet-50 forward and backward, `all`", f"{training(whole, x, seconds):.1f} ms"),
-        (f"frozen part of `tail` (up to {parts.first}), forward", f"{forward(parts.front, x, seconds):.1f} ms"),
-        ("`tail`, forward and backward", f"{training(parts.tail, middle, seconds):.1f} ms"),
+        (f"frozen part of `tail` (up to {first}), forward", f"{forward(parts.front, x, seconds):.1f} ms"),
+        ("`tail`, forward and backward", f"{training(parts.body, middle, seconds):.1f} ms"),
         ("decoded square", f"{SIDE * SIDE * 3:,} bytes"),
         ("kept activation of `tail`, float16, per view", f"{2 * middle[0].numel():,} bytes"),
         ("kept vector of `head`, float32, per view", f"{4 * vector[0].numel():,} bytes"),
@@ -178,13 +179,13 @@ def main() -> None:
         ("held between forward and backward, `all`, float32", f"{saved_bytes(whole, x) / 1e6:.1f} MB"),
         (
             "held between forward and backward, `tail`, float32",
-            f"{saved_bytes(parts.tail, middle) / 1e6:.1f} MB",
+            f"{saved_bytes(parts.body, middle) / 1e6:.1f} MB",
         ),
     ]
     text = "\n".join(["| per image | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
     print(text)
     if args.out:
-        about = f"{described(files)}; batches of {BATCH}, {SIZE} px; {args.n_threads} threads for the network, "
+        about = f"{described(files)}; batches of {BATCH}, {SIZE} px; {args.threads} threads for the network, "
         head = "# What one image costs\n\n`python benchmarks/per_image.py PHOTOS`: "
         head += f"{about}torch {torch.__version__}. Times are of a CPU, the least of several runs.\n\n"
         args.out.write_text(head + text + "\n", encoding="utf-8")

@@ -45,9 +45,10 @@ class Ready:
         opened = open_spec(spec)
         self.images = sum(opened.rows)
         blueprint = Blueprint.of(spec.method, spec.method_options(), opened.classes, opened.samples)
-        front, self.step = blueprint.build(opened.backbone)
+        model = blueprint.build(opened.backbone)
+        self.step = model.module
         start = time.perf_counter()
-        self.domains = opened.domains(front, spec, show=False)
+        self.domains = opened.domains(model.front, spec, show=False)
         self.once = time.perf_counter() - start
 
     def times(self, steps: int) -> list[float]:

@@ -61,10 +61,10 @@ def kept(piece, **options):
 )
 def test_same_losses_as_running_the_frozen_part(train, activations, tolerance):
     piece, dim = parts(train)
-    each_time = nn.Sequential(Frozen(piece.front), piece.tail)
+    each_time = nn.Sequential(Frozen(piece.front), piece.body)
     plain = trainer(each_time, dim).fit(*image_domains(views=2))
     piece, dim = parts(train)
-    cached = trainer(piece.tail, dim).fit(*kept(piece, activations=activations))
+    cached = trainer(piece.body, dim).fit(*kept(piece, activations=activations))
     a, b = plain.history, cached.history
     assert a["borrowed"].tolist() == b["borrowed"].tolist()
     np.testing.assert_allclose(a["loss"], b["loss"], rtol=tolerance)
@@ -77,10 +77,10 @@ def test_same_losses_as_running_the_frozen_part(train, activations, tolerance):
 def test_only_the_tail_moves():
     piece, dim = parts("tail")
     front = {k: v.clone() for k, v in piece.front.state_dict().items()}
-    tail = {k: v.clone() for k, v in piece.tail.state_dict().items()}
-    trainer(piece.tail, dim).fit(*kept(piece))
+    tail = {k: v.clone() for k, v in piece.body.state_dict().items()}
+    trainer(piece.body, dim).fit(*kept(piece))
     assert same_state(front, piece.front.state_dict())
-    moved = [k for k, v in piece.tail.state_dict().items() if not torch.equal(v, tail[k])]
+    moved = [k for k, v in piece.body.state_dict().items() if not torch.equal(v, tail[k])]
     assert any(k.startswith("layer4.0.conv1") for k in moved)
 
 
@@ -89,7 +89,7 @@ def test_other_methods_on_kept_activations(method):
     piece, dim = parts("tail", "test_efficientnet")
     source, target = image_domains(views=2, n_target=3, ten_crop=True)
     domains = FrozenSource(source, piece.front), FrozenTarget(target, piece.front)
-    result = trainer(piece.tail, dim, method=method).fit(*domains)
+    result = trainer(piece.body, dim, method=method).fit(*domains)
     assert np.isfinite(result.history["loss"]).all()
 
 
@@ -105,7 +105,7 @@ def test_resume_on_kept_activations(tmp_path):
 
     def run_of(callbacks=(), **options):
         piece, dim = parts("tail")
-        return trainer(piece.tail, dim, callbacks=callbacks, **options), kept(piece)
+        return trainer(piece.body, dim, callbacks=callbacks, **options), kept(piece)
 
     made, domains = run_of()
     whole = made.fit(*domains)
@@ -119,12 +119,12 @@ def test_resume_on_kept_activations(tmp_path):
 def test_a_frozen_part_keeps_its_weights_and_statistics():
     piece, dim = parts("tail")
     before = {k: v.clone() for k, v in piece.front.state_dict().items()}
-    tail = {k: v.clone() for k, v in piece.tail.state_dict().items() if k.endswith("running_mean")}
-    trainer(nn.Sequential(Frozen(piece.front), piece.tail), dim).fit(*image_domains(views=2))
+    tail = {k: v.clone() for k, v in piece.body.state_dict().items() if k.endswith("running_mean")}
+    trainer(nn.Sequential(Frozen(piece.front), piece.body), dim).fit(*image_domains(views=2))
     after = piece.front.state_dict()
     assert any(k.endswith("running_mean") for k in before)
     assert all(torch.equal(before[k], after[k]) for k in before)
-    assert not all(torch.equal(v, piece.tail.state_dict()[k]) for k, v in tail.items())
+    assert not all(torch.equal(v, piece.body.state_dict()[k]) for k, v in tail.items())
 
 
 def test_a_backbone_frozen_by_its_owner_keeps_its_statistics_and_drops_nothing():

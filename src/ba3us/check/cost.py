@@ -111,10 +111,10 @@ def _timed(backbone: Backbone, train: str) -> _Timed:
     with torch.no_grad():
         front = _seconds(parts.front, x) if parts.front is not None else 0.0
         seen = x if parts.front is None else parts.front(x)
-        rest = _seconds(parts.tail.eval(), seen)
-    step = _seconds(parts.tail.train(), seen, backward=True)
-    weights = sum(p.numel() * p.element_size() for p in parts.tail.parameters())
-    return _Timed(front, rest, step, _kept_for_backward(parts.tail, seen), weights)
+        rest = _seconds(parts.body.eval(), seen)
+    step = _seconds(parts.body.train(), seen, backward=True)
+    weights = sum(p.numel() * p.element_size() for p in parts.body.parameters())
+    return _Timed(front, rest, step, _kept_for_backward(parts.body, seen), weights)
 
 
 def _seconds(module: nn.Module, x: Tensor, backward: bool = False) -> float:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -306,26 +306,29 @@ def _without_classifier(name: str, model: nn.Module) -> Backbone:
 DEPTHS = ("head", "tail", "all")
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A backbone in two parts: ``tail(front(x))`` equals the whole.
+class Encoder(NamedTuple):
+    """The layers before the head: ``body(front(x))`` is a feature vector.
 
     Attributes
     ----------
     front : Module or None
-        The frozen part, in eval mode and without gradients; None if all of the backbone is trained.
-    tail : Module
-        The trained part; ``nn.Identity()`` if nothing of it is.
-    first : str or None
-        Name of the first trained block; None if there is none.
+        The frozen part, in eval mode and without gradients; None if everything is trained. Its outputs can be
+        computed once for all samples.
+    body : Module
+        The trained part; ``nn.Identity()`` if nothing is.
+    dim : int
+        Length of a feature vector.
+    classifier : Linear or None
+        The pretrained classifier that stood on the features.
     """
 
     front: nn.Module | None
-    tail: nn.Module
-    first: str | None
+    body: nn.Module
+    dim: int
+    classifier: nn.Linear | None = None
 
 
-def cut(backbone: Backbone, train: str, *, check: bool = True) -> Cut:
+def cut(backbone: Backbone, train: str, *, check: bool = True) -> Encoder:
     """Cut a backbone in two where training begins. Its module is consumed: use the parts from now on.
 
     Works for networks whose blocks follow one another. Unless `check` is off, one random image shows whether
@@ -339,27 +342,24 @@ def cut(backbone: Backbone, train: str, *, check: bool = True) -> Cut:
         ``"all"``: the whole backbone; ``"tail"``: the last third of its blocks; ``"head"``: nothing of it,
         only the head; or the name of a stage or block (``layer4``, ``blocks.5``): from there on.
     """
-    model = backbone.module
-    chain = _chain(model)
-    if train == "all":
-        return Cut(None, model, chain[0][0])
+    model, dim, classifier = backbone.module, backbone.dim, backbone.classifier
     if train == "head":
-        return Cut(_frozen(model), nn.Identity(), None)
-    start = _start(chain, train, backbone.name)
+        return Encoder(_frozen(model), nn.Identity(), dim, classifier)
+    chain = _chain(model)
+    start = 0 if train == "all" else _start(chain, train, backbone.name)
     if start == 0:
-        return Cut(None, model, chain[0][0])
+        return Encoder(None, model, dim, classifier)
     whole = _probe_features(model, backbone.size) if check else None
     front = _frozen(nn.Sequential(*(unit for _, unit in chain[:start])))
     for name, _ in chain[:start]:
         replace(model, name, nn.Identity())
     same = whole is None or _same_features(model, front, backbone.size, whole)
-    first = chain[start][0]
     require(
         same,
-        f"The backbone {backbone.name!r} can't be cut at {first!r}, because its blocks do not just follow one "
-        f"another: train 'head' or 'all' of it.",
+        f"The backbone {backbone.name!r} can't be cut at {chain[start][0]!r}, because its blocks do not just "
+        f"follow one another: train 'head' or 'all' of it.",
     )
-    return Cut(front, model, first)
+    return Encoder(front, model, dim, classifier)
 
 
 class Frozen(nn.Module):

@@ -17,9 +17,9 @@ from ba3us.data.domains import evenly_spaced_indices
 from ba3us.data.files import FeatureSet, Origin, check_same_backbone, encoded, read_features, read_labels
 from ba3us.errors import did_you_mean, require
 from ba3us.nn import SMALL
-from ba3us.nn.backbones import Backbone
+from ba3us.nn.backbones import Backbone, Encoder
 from ba3us.nn.norms import Standardize, far_from_unit
-from ba3us.run.samples import Domains, Encoder, MoreSamples, Opened, Samples
+from ba3us.run.samples import Domains, MoreSamples, Opened, Samples
 from ba3us.run.spec import Spec
 
 if TYPE_CHECKING:

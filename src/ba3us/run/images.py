@@ -31,9 +31,9 @@ from ba3us.data.image_domains import ImageSource, ImageTarget, PixelArray, Pixel
 from ba3us.data.images import ImageList, Skipped, check_distinct, read_class_names, read_images
 from ba3us.errors import UserError, require
 from ba3us.nn import Frozen
-from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone, cut, square_side
+from ba3us.nn.backbones import OFFLINE, Backbone, Encoder, create_backbone, cut, square_side
 from ba3us.run.arrays import ArraySamples, OpenedArrays
-from ba3us.run.samples import Domains, Encoder, MoreSamples, Opened, Samples
+from ba3us.run.samples import Domains, MoreSamples, Opened, Samples
 from ba3us.run.spec import Spec, check_auto, depth, gigabytes, is_images, place, view_count
 
 if TYPE_CHECKING:
@@ -81,12 +81,11 @@ class ImageSamples(Samples):
             whole = create_backbone(self.backbone, pretrained=False)
         else:
             whole = dataclasses.replace(backbone, module=copy.deepcopy(backbone.module))
-        parts = cut(whole, self.train, check=backbone is not None)
-        front, body = parts.front, parts.tail
-        if front is not None and joined:
-            body, front = nn.Sequential(Frozen(front), body), None
-        body.to(memory_format=torch.channels_last)
-        return Encoder(front, body, whole.dim, whole.classifier)
+        encoder = cut(whole, self.train, check=backbone is not None)
+        if encoder.front is not None and joined:
+            encoder = encoder._replace(front=None, body=nn.Sequential(Frozen(encoder.front), encoder.body))
+        encoder.body.to(memory_format=torch.channels_last)
+        return encoder
 
     def domain(
         self, pixels: Pixels, name: str, front: nn.Module | None, device: str, cache_gb: float

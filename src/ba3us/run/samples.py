@@ -19,21 +19,12 @@ from torch import Tensor, nn
 
 from ba3us.data import Source, Target
 from ba3us.data.images import Skipped
-from ba3us.nn.backbones import Backbone
+from ba3us.nn.backbones import Backbone, Encoder
 from ba3us.run.spec import Spec
 
 if TYPE_CHECKING:
     from ba3us.run.arrays import OpenedArrays
     from ba3us.run.build import Model
-
-
-class Encoder(NamedTuple):
-    """What stands before the head. `front` is frozen and may be run once for all samples, `body` is trained."""
-
-    front: nn.Module | None
-    body: nn.Module
-    dim: int
-    classifier: nn.Linear | None = None
 
 
 class Domains(NamedTuple):
