@@ -4,7 +4,7 @@ In shapes, B counts source samples, T target samples, K borrowed samples, n any 
 Every function computes in float32 at least, also under autocast, and stays finite at saturated logits.
 
 Where the BA³US paper prints one formula and its released code computes another, ``form`` chooses:
-``"released"`` (what produced the published numbers) or ``"paper"``.
+``"released"`` (the program, which most likely produced the published numbers) or ``"paper"``.
 """
 
 from __future__ import annotations
