@@ -17,7 +17,7 @@ from arrays_toys import NAMES, clouds
 from ba3us import PartialAdapter
 from ba3us.adapt import adapt, predict, train
 from ba3us.assess import verdict as verdicts
-from ba3us.assess.verdict import ADAPTED, HELPED, NO_EVIDENCE, SOURCE_ONLY, Agreement
+from ba3us.assess.verdict import ADAPTED, HARMED, HELPED, NO_EVIDENCE, SOURCE_ONLY, Agreement
 from ba3us.auto import candidates, guard
 from ba3us.auto import choose as autos
 from ba3us.auto.candidates import Candidate, CandidateResult
@@ -118,7 +118,8 @@ def test_a_summary_is_json_also_if_a_member_failed():
 
 def test_without_evidence_source_only_is_served_unless_forced():
     noise = np.random.default_rng(0).standard_normal(XT.shape).astype(np.float32)  # no neighbourhoods
-    run, forced = auto(xt=noise), auto(xt=noise, force=True)
+    small = X / 4  # features of about unit size are not standardised
+    run, forced = auto(small, noise), auto(small, noise, force=True)
     assert (run.verdict.outcome, run.verdict.model_used) == (NO_EVIDENCE, SOURCE_ONLY)
     assert np.array_equal(run.best.predictions, run.evaluations[0].predictions)
     assert run.model.blueprint.method == SOURCE_ONLY
@@ -161,17 +162,17 @@ def test_a_source_with_one_row_a_class_has_none_to_put_aside():
 
 
 def test_best_tries_more_and_sharpens_only_near_targets(monkeypatch):
-    heard = []
+    names = []
 
-    def said(members, spec, opened, kept, until):
-        heard.append([candidate.name for candidate in members])
+    def trained(members, *_):
+        names.append([candidate.name for candidate in members])
         return iter(())
 
-    monkeypatch.setattr(autos, "beliefs", said)
+    monkeypatch.setattr(autos, "train_candidates", trained)
     auto(preset="best")
     monkeypatch.setattr(autos, "NEAR", 1.1)
     auto(preset="best")
-    assert heard == [
+    assert names == [
         [m.name for m in candidates.ROBUST + candidates.SHARPENING],
         [m.name for m in candidates.ROBUST],
     ]
@@ -340,7 +341,7 @@ def test_a_named_system_has_a_verdict_beside_it_and_stays_as_it_is(data):
     small = {"steps": 30, "bottleneck": 8, "discriminator_hidden": 8}
     asked = spec(data, method="ba3us", method_params=small)
     run = adapt(asked, data / "run")
-    assert run.verdict.outcome in ("helped", "no evidence", "harmed")
+    assert run.verdict.outcome in (HELPED, NO_EVIDENCE, HARMED)
     assert run.verdict.model_used == ADAPTED
     alone = train(asked, opened())[0]
     assert np.array_equal(run.best.predictions, alone.best.predictions)
@@ -362,7 +363,7 @@ def test_arrays_of_any_scale_work_at_once_and_predict_alike():
     large = PartialAdapter(steps=40).fit(X * units + 1e4, Y, XT * units + 1e4)
     assert large.run_.spec.standardize is True
     assert np.mean(large.predict(XT * units + 1e4) == unit.predict(XT)) > 0.95
-    assert PartialAdapter(steps=40).fit(X, Y, XT).run_.spec.standardize is False
+    assert PartialAdapter(steps=40).fit(X / 4, Y, XT / 4).run_.spec.standardize is False  # of about unit size
 
 
 def test_published_settings_are_not_scaled():

@@ -135,6 +135,7 @@ class Run:
         path = Path(path)
         require(files.is_run(path), f"There is no run in {path}: give a folder that ba3us adapt wrote.")
         spec, model = Spec.read(path / files.SPEC), Model.load(path / files.MODEL)
+        spec.method_options()  # an error if the method has no such hyper-parameter
         about = files.read_results(path / files.RESULTS, model.digest)
         verdict, calibration, notes = (about.pop(name) for name in ("verdict", "calibration", "notes"))
         evaluations, board = files.read_evaluations(path / files.EVALUATIONS), path / files.LEADERBOARD
