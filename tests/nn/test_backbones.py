@@ -152,7 +152,7 @@ def lite0():
 
 def test_packaged_weights_are_all_used(lite0):
     state = backbones.packaged_weights()
-    model = timm.create_model(backbones.LITE0_TIMM_NAME)
+    model = timm.create_model(backbones.ALIASES["efficientnet_lite0"])
     assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in model.state_dict().items()}
     loaded = lite0.module.state_dict()
     assert all(torch.equal(loaded[k], state[k]) for k in loaded)

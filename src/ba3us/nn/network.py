@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from ba3us.errors import require
+from ba3us.errors import UserError, require
 
 
 def xavier(module: nn.Module) -> None:
@@ -41,30 +41,26 @@ class Head:
 
     def build(self, in_features: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
         """The bottleneck and the classifier, with their initial weights."""
-        bottleneck = self._bottleneck(in_features)
+        layers: list[nn.Module] = []
+        if self.bottleneck is not None:
+            layers.append(nn.Linear(in_features, self.bottleneck))
+            if self.batch_norm:
+                layers.append(nn.BatchNorm1d(self.bottleneck))
+            if self.relu:
+                layers.append(nn.ReLU())
+            if self.dropout:
+                layers.append(nn.Dropout(self.dropout))
+            if self.keep_norm:
+                layers.append(TrainingScale((1 - self.dropout) ** 0.5))
         classifier: nn.Module = nn.Linear(self.bottleneck or in_features, num_classes)
-        for part in (bottleneck, classifier):
-            part.apply(xavier if self.std is None else self._normal)
+        for linear in (*layers[:1], classifier):
+            if self.std is None:
+                xavier(linear)
+            else:
+                for parameter in linear.parameters():
+                    nn.init.normal_(parameter, 0.0, self.std)
+        bottleneck = nn.Sequential(*layers) if len(layers) > 1 else layers[0] if layers else nn.Identity()
         return bottleneck, parametrizations.weight_norm(classifier) if self.weight_norm else classifier
-
-    def _bottleneck(self, in_features: int) -> nn.Module:
-        if self.bottleneck is None:
-            return nn.Identity()
-        layers: list[nn.Module] = [nn.Linear(in_features, self.bottleneck)]
-        if self.batch_norm:
-            layers.append(nn.BatchNorm1d(self.bottleneck))
-        if self.relu:
-            layers.append(nn.ReLU())
-        if self.dropout:
-            layers.append(nn.Dropout(self.dropout))
-        if self.keep_norm:
-            layers.append(TrainingScale((1 - self.dropout) ** 0.5))
-        return layers[0] if len(layers) == 1 else nn.Sequential(*layers)
-
-    def _normal(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Linear):
-            for parameter in module.parameters():
-                nn.init.normal_(parameter, 0.0, self.std or 0.0)
 
 
 class TrainingScale(nn.Module):
@@ -111,7 +107,17 @@ class Network(nn.Module):
         self.backbone = backbone
         self.bottleneck, self.classifier = head.build(backbone_dim, num_classes)
         if head.keep_classifier:
-            self.classifier = _fitting(classifier, self.feature_dim, num_classes)
+            if classifier is None:
+                raise UserError(
+                    "keep_classifier is on but the backbone brought no pretrained classifier: switch it off."
+                )
+            shape = (classifier.in_features, classifier.out_features)
+            require(
+                shape == (self.feature_dim, num_classes),
+                f"The pretrained classifier maps {shape[0]} features to {shape[1]} classes, but there are "
+                f"{self.feature_dim} features and {num_classes} source classes: switch keep_classifier off.",
+            )
+            self.classifier = classifier
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x → (features [n, d], logits [n, C])."""
@@ -138,19 +144,3 @@ class Network(nn.Module):
             features, logits = zip(*map(self, batches))
             return torch.cat(features), torch.cat(logits)
         return self(batches[0] if len(batches) == 1 else torch.cat(batches))
-
-
-def _fitting(classifier: nn.Linear | None, in_features: int, num_classes: int) -> nn.Linear:
-    """A pretrained classifier, if it is there and has the right shape."""
-    require(
-        classifier is not None,
-        "keep_classifier is on but the backbone brought no pretrained classifier: switch it off.",
-    )
-    assert classifier is not None
-    shape = (classifier.in_features, classifier.out_features)
-    require(
-        shape == (in_features, num_classes),
-        f"The pretrained classifier maps {shape[0]} features to {shape[1]} classes, but there are "
-        f"{in_features} features and {num_classes} source classes: switch keep_classifier off.",
-    )
-    return classifier
