@@ -30,7 +30,6 @@ from ba3us import methods
 from ba3us.data import Source, Streams, Target
 from ba3us.nn import Discriminator, Network
 from ba3us.training import Callback, Execution, Trainer, loop
-from ba3us.training.loop import Feed
 
 DIM, CLASSES, BATCH, BORROWED, HIDDEN = 2048, 31, 36, 9, 1024
 
@@ -251,13 +250,13 @@ def parts(steps: int) -> str:
     run(10)
     places = {
         "draw": (loop.Trainer, "_draw"),
-        "fetch": (Feed, "inputs"),
+        "fetch": (loop.Trainer, "_inputs"),
         "forward": (loop.TrainingStep, "forward"),
         "network": (Network, "forward"),
         "discriminator": (Discriminator, "forward"),
         "backward": (torch.Tensor, "backward"),
         "SGD": (torch.optim.SGD, "step"),
-        "update": (loop.Trainer, "_update"),
+        "update": (loop.Trainer, "training_step"),
     }
     times: dict[str, list[float]] = {name: [] for name in places}
     with ExitStack() as watching:

@@ -73,14 +73,6 @@ class ProcessGroup:
         start = sum(sizes[: self.rank])
         return slice(start, start + sizes[self.rank])
 
-    def check_batch(self, batch_size: int) -> None:
-        """Refuse a batch that does not give every process two samples."""
-        require(
-            self.size == 1 or batch_size >= 2 * self.size,
-            f"The batch_size is {batch_size} for {self.size} processes, which share it: make it at least "
-            f"{2 * self.size}, or use fewer devices.",
-        )
-
     def joined(self, outputs: Outputs) -> Outputs:
         """Gather the outputs of all processes into those for the joint batch, in its order."""
         if self.size == 1:

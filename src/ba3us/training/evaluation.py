@@ -299,18 +299,6 @@ _register_logit_rule("last", _same, latest=True)
 # --- what training returns --------------------------------------------------------------------------------
 
 
-def label_free_scores(logits: Tensor) -> dict[str, float]:
-    """Scores that the history has at every evaluation.
-
-    The density costs more than all of these together, so it is computed only by the rule that selects by it.
-    """
-    return {
-        "information_maximisation": scores.information_maximisation(logits),
-        "effective_classes": scores.effective_classes(scores.mean_probabilities(logits)),
-        "nuclear_norm": scores.nuclear_norm(logits),
-    }
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """Predictions for the whole target after `step` steps of `phase`, without its labels.

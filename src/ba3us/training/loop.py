@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from ba3us import scores
@@ -33,7 +32,7 @@ from ba3us.nn.norms import Standardize
 from ba3us.training import checkpoints, distributed
 from ba3us.training.checkpoints import GracefulShutdown, seeded
 from ba3us.training.distributed import ProcessGroup
-from ba3us.training.evaluation import Evaluation, Result, find_rule, label_free_scores, predict_domain
+from ba3us.training.evaluation import Evaluation, Result, find_rule, predict_domain
 from ba3us.training.monitoring import (
     MAX_RETRIES,
     ON_COLLAPSE,
@@ -100,11 +99,9 @@ class Execution:
 
     def __post_init__(self) -> None:
         require(self.seed >= 0, f"The seed is {self.seed}: it must be 0 or more.")
-        require(self.on_nan in ON_NAN, f"on_nan is {self.on_nan!r}: choose one of {', '.join(ON_NAN)}.")
-        require(
-            self.on_collapse in ON_COLLAPSE,
-            f"on_collapse is {self.on_collapse!r}: choose one of {', '.join(ON_COLLAPSE)}.",
-        )
+        for name, choices in (("on_nan", ON_NAN), ("on_collapse", ON_COLLAPSE)):
+            value = getattr(self, name)
+            require(value in choices, f"{name} is {value!r}: choose one of {', '.join(choices)}.")
         for name in ("n_threads", "evaluate_every", "log_every", "predict_batch", "checkpoint_every"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"{name} is {value}: it must be at least 1.")
@@ -190,9 +187,7 @@ class Trainer:
         self.best_state: dict[str, Tensor] | None = None
         self.lr_factor, self.retries = 1.0, list[str]()
         self.warnings: dict[str, str] = {}
-        self._trainable = trainable(self.module)
-        self._losses = LossRecord()
-        self._shutdown = GracefulShutdown(wait=False)
+        self._trainable = {name for name, p in self.module.named_parameters() if p.requires_grad}
         self._position = self._start = (0, 0)  # phase and step: now, and where to go on from
         self._resumed: dict[str, Any] | None = None  # the state to go on from
         self._good: dict[str, Any] | None = None  # the last state that a retry may go back to
@@ -211,6 +206,8 @@ class Trainer:
         """Run all phases of the recipe; returns the result with the selected weights loaded."""
         self._fabric, self.module.process_group = distributed.start(self.execution)
         self._check(source, target)
+        if not self.process_group.first:
+            self.callbacks = ()
         standardize = isinstance(self.module.network.backbone, Standardize)
         self.rule = self.rule.prepared(source, target, standardize)
         with ExitStack() as stack:
@@ -218,53 +215,49 @@ class Trainer:
             if self.streams is None:
                 labels = source.labels.numpy() if self.recipe.balanced_source else None
                 self.streams = Streams(len(source), len(target), self.execution.seed, labels)
-            for callback in reversed(self._active_callbacks()):  # each gets its on_end, whatever happens
+            for callback in reversed(self.callbacks):  # each gets its on_end, whatever happens
                 stack.callback(callback.on_end, self)
             self._notify("on_start")
             # several processes would not get a signal at the same step
             alone = self.execution.checkpoint is not None and self.process_group.size == 1
             self._shutdown = stack.enter_context(GracefulShutdown(wait=alone))
-            while not self._phases_succeed(source, target):
-                pass
-        return self._result()
+            while True:
+                try:
+                    for number, phase in enumerate(self.recipe.phases):
+                        if number >= self._start[0] and not self._stops_early():
+                            self._run_phase(number, phase, source, target)
+                    break
+                except DivergedError as error:
+                    self._retry_or_raise(error)
+        self.module.process_group = ProcessGroup()  # from here on each process works alone
+        last = self._copy_weights()
+        states = {"selected": self.best_state or last, "last": last}
+        best = self.best_index if self.best_state else len(self.evaluations) - 1
+        history = pd.DataFrame(self.history)
+        result = Result(self.module, self.recipe, history, self.evaluations, best, states, self.rule.name)
+        return result.use("selected")
 
-    # --- phases -----------------------------------------------------------------------------------------------
-
-    def _phases_succeed(self, source: Source, target: Target) -> bool:
-        """Run the phases that are left; False if numbers diverged and the last good state is back."""
-        try:
-            for number, phase in enumerate(self.recipe.phases):
-                if number >= self._start[0] and not self._stops_early():
-                    self._run_phase(number, phase, source, target)
-        except DivergedError as error:
-            self._retry_or_raise(error)
-            return False
-        return True
+    def _check(self, source: Source, target: Target) -> None:
+        check_alike(source, target)
+        require(bool(self.recipe.phases), "The recipe has no phases: give it at least one.")
+        classes, batch_size, group = self.module.network.num_classes, self.recipe.batch_size, self.process_group
+        require(
+            source.num_classes == classes,
+            f"The source has {source.num_classes} classes, the network {classes}: build it for the source.",
+        )
+        require(
+            group.size == 1 or batch_size >= 2 * group.size,
+            f"The batch_size is {batch_size} for {group.size} processes, which share it: make it at least "
+            f"{2 * group.size}, or use fewer devices.",
+        )
+        start = (len(source), len(target), self.execution.seed, *self._start)
+        group.check_same("rows, seed or where to go on", start)
 
     def _run_phase(self, number: int, phase: Phase, source: Source, target: Target) -> None:
+        """Train a phase, from its first step or from the state to go on from."""
         first = self._start[1] if number == self._start[0] else 0
-        evaluated = self._resumed is not None  # a checkpoint was written after the evaluation of its step
-        self._prepare_phase(phase, first)
-        dtype = next(self.module.parameters()).dtype
-        feed = Feed(self._fabric, self.process_group, source, target, number, dtype)
-        for index in range(first, phase.steps + 1):
-            step, self._position = Step(index, phase.span, phase.name), (number, index)
-            checkpoint_due = not evaluated and self._evaluate_if_due(phase, step, source, target)
-            if checkpoint_due or (self._good is None and self.execution.on_nan == "retry"):
-                self._remember_good_state()
-            if checkpoint_due or self._shutdown.requested:
-                self._save(self.execution.checkpoint)
-            if self._shutdown.requested:
-                self._shutdown.now()
-            evaluated = False
-            if index == phase.steps or self._stops_early():
-                break
-            self.training_step(phase, step, feed)
-            self._notify("on_step", step)
-
-    def _prepare_phase(self, phase: Phase, first: int) -> None:
-        """Choose the parameters to train and make their optimiser; restore a resumed state."""
-        if first == 0 and self._resumed is None:
+        evaluated = self._resumed is not None  # its checkpoint was written after the evaluation of its step
+        if first == 0 and not evaluated:
             self.method.begin_phase(self.module.network, phase)
         set_trained(self.module, phase, self._trainable)
         require(
@@ -282,13 +275,27 @@ class Trainer:
             self.streams.seek(self._resumed["streams"])
             checkpoints.set_random_state(self._resumed["random"])
             self._resumed = None
+        for index in range(first, phase.steps + 1):
+            step, self._position = Step(index, phase.span, phase.name), (number, index)
+            checkpoint_due = not evaluated and self._evaluate_if_due(phase, step, source, target)
+            if self.execution.on_nan == "retry" and (checkpoint_due or self._good is None):
+                self._good = copy.deepcopy(self._state())
+            if checkpoint_due or self._shutdown.requested:
+                self._save(self.execution.checkpoint)
+            if self._shutdown.requested:
+                self._shutdown.now()
+            evaluated = False
+            if index == phase.steps or self._stops_early():
+                break
+            self.training_step(phase, step, source, target)
+            self._notify("on_step", step)
 
     def _stops_early(self) -> bool:
         return self.execution.on_collapse == "stop" and collapsed(self.evaluations) is not None
 
     # --- one step ---------------------------------------------------------------------------------------------
 
-    def training_step(self, phase: Phase, step: Step, feed: Feed) -> None:
+    def training_step(self, phase: Phase, step: Step, source: Source, target: Target) -> None:
         """Draw batches, run the forward pass and the losses, backward, and step the optimiser."""
         optimizer = self._work.optimizer
         lr = self.lr_factor * self.recipe.learning_rate * (phase.decay or self.recipe.decay)(step.number)
@@ -297,11 +304,10 @@ class Trainer:
             for parameter in group["params"]:
                 parameter.grad = None
         rows = self._draw(phase, step)
-        inputs = feed.inputs(rows, step.number)
-        if step.number + 1 < phase.steps:
-            next_step = step._replace(number=step.number + 1)
-            feed.announce(self.streams, lambda: self._draw(phase, next_step))
-        in_eval_mode = self._in_eval_mode(phase, step)
+        inputs = self._inputs(rows, source, target)
+        if step.number + 1 < phase.steps and (source.prefetches or target.prefetches):
+            self._announce(phase, step._replace(number=step.number + 1), source, target)
+        in_eval_mode = self.recipe.eval_step_after_refresh and self._refresh_due(phase, step)
         if in_eval_mode:
             self.module.network.eval()
         loss, terms = self._work.module(inputs, step)
@@ -312,33 +318,48 @@ class Trainer:
         self._work.step()
         self._losses.add(step, loss, terms)
         if step.number % self.execution.log_every == 0:
-            self._log(step, lr, len(rows.borrowed), terms)
-
-    def _in_eval_mode(self, phase: Phase, step: Step) -> bool:
-        """Whether the network takes this step in evaluation mode."""
-        wanted = self.recipe.eval_step_after_refresh and phase.adapts
-        return wanted and self.recipe.refresh.due(step.number, min(phase.steps, phase.span))
+            row = {"phase": step.phase, "step": step.number, "lr": lr, "borrowed": len(rows.borrowed)}
+            row["loss"] = self._losses.check()
+            row |= {name: float(value) for name, value in terms.items()}
+            if step.phase != WARMUP:
+                row |= self.method.log_scalars(step)
+            self.history.append(row)
+            self._notify("on_log", row)
 
     def _draw(self, phase: Phase, step: Step) -> BatchIndices:
         batch = self.recipe.batch_size
         borrowed = self.method.borrow(step) if phase.adapts else 0
         return self.streams.draw(batch if phase.source else 0, batch if phase.target else 0, borrowed)
 
-    def _log(self, step: Step, lr: float, borrowed: int, terms: dict[str, Tensor]) -> None:
-        row = {"phase": step.phase, "step": step.number, "lr": lr, "borrowed": borrowed}
-        row["loss"] = self._losses.check()
-        row |= {name: float(value) for name, value in terms.items()}
-        if step.phase != WARMUP:
-            row |= self.method.log_scalars(step)
-        self.history.append(row)
-        self._notify("on_log", row)
+    def _inputs(self, rows: BatchIndices, source: Source, target: Target) -> Inputs:
+        """This process's part of the joint batches, on its device. A target that has labels gives none."""
+        dtype, batches = next(self.module.parameters()).dtype, []
+        drawn = ((source, rows.source), (target, rows.target), (source, rows.borrowed))
+        for stream, (domain, joint) in enumerate(drawn):
+            part = self.process_group.share(len(joint))
+            numbers = draw_numbers(*self._position, stream, len(joint))[part]
+            x, index = domain.training_batch(joint[part], numbers, dtype), torch.from_numpy(joint[part])
+            labels = None if stream == 1 else source.labels.index_select(0, index)
+            batches.append(Batch(x, index, labels))
+        if self._fabric.device.type == "cpu":
+            return Inputs(*batches)
+        return Inputs(*map(self._fabric.to_device, batches))
+
+    def _announce(self, phase: Phase, step: Step, source: Source, target: Target) -> None:
+        """Tell domains that prefetch which samples `step` will draw; the streams stay where they are."""
+        positions = self.streams.positions()
+        rows = self._draw(phase, step)
+        self.streams.seek(positions)
+        local = [r[self.process_group.share(len(r))] for r in (rows.source, rows.borrowed, rows.target)]
+        source.expect(np.concatenate(local[:2]))
+        target.expect(local[2])
 
     # --- evaluation -------------------------------------------------------------------------------------------
 
     def _evaluate_if_due(self, phase: Phase, step: Step, source: Source, target: Target) -> bool:
         """Refresh the method and evaluate, each if due before `step`; returns whether a checkpoint is due."""
         last = step.number == phase.steps
-        refresh = phase.adapts and self.recipe.refresh.due(step.number, min(phase.steps, phase.span))
+        refresh = self._refresh_due(phase, step)
         requested = phase.adapts and _is_multiple(step.number, self.execution.evaluate_every)
         missing = last and all(e.phase != phase.name for e in self.evaluations)
         if not (refresh or requested or missing):
@@ -348,6 +369,9 @@ class Trainer:
         outputs = self.refresh(step, source, target) if refresh else self._predict(target)
         self.evaluate(step, outputs, candidate=phase.adapts and (step.number > 0 or last))
         return True
+
+    def _refresh_due(self, phase: Phase, step: Step) -> bool:
+        return phase.adapts and self.recipe.refresh.due(step.number, min(phase.steps, phase.span))
 
     def refresh(self, step: Step, source: Source, target: Target) -> DomainOutputs:
         """Give the method the domain outputs its recipe asks for; returns those for the whole target."""
@@ -366,14 +390,20 @@ class Trainer:
         """Score the outputs for the whole target, and keep the weights if this candidate is the best so far."""
         entropy = scores.mean_entropy(outputs.logits)
         require_finite(entropy, "The target's mean entropy", step)
+        mean_probabilities = scores.mean_probabilities(outputs.logits)
         evaluation = Evaluation(
             phase=step.phase,
             step=step.number,
             candidate=candidate,
             score=self.rule(outputs),
-            scores={"entropy": entropy} | label_free_scores(outputs.logits),
+            scores={  # the density costs more than all of these, so only the rule that selects by it has it
+                "entropy": entropy,
+                "information_maximisation": scores.information_maximisation(outputs.logits),
+                "effective_classes": scores.effective_classes(mean_probabilities),
+                "nuclear_norm": scores.nuclear_norm(outputs.logits),
+            },
             predictions=outputs.logits.argmax(dim=1).cpu().numpy(),
-            mean_probabilities=scores.mean_probabilities(outputs.logits).cpu().numpy(),
+            mean_probabilities=mean_probabilities.cpu().numpy(),
         )
         self.evaluations.append(evaluation)
         if candidate and self.rule.prefers(evaluation.score, self.best_score):
@@ -443,10 +473,6 @@ class Trainer:
             is_good = self._good is None or self._good["position"] == list(self._position)
             checkpoints.save(path, self._state() | ({} if is_good else {"good": self._good}))
 
-    def _remember_good_state(self) -> None:
-        if self.execution.on_nan == "retry":
-            self._good = copy.deepcopy(self._state())
-
     def _retry_or_raise(self, error: DivergedError) -> None:
         """Return to the last good state with a smaller learning rate; else save the state and raise."""
         lr_factor, retries = RETRY_LR_FACTOR * self.lr_factor, self.retries
@@ -463,34 +489,8 @@ class Trainer:
     def _copy_weights(self) -> dict[str, Tensor]:
         return {k: v.detach().cpu().clone() for k, v in self.module.state_dict().items()}
 
-    # --- beginning and end ------------------------------------------------------------------------------------
-
-    def _check(self, source: Source, target: Target) -> None:
-        check_alike(source, target)
-        require(bool(self.recipe.phases), "The recipe has no phases: give it at least one.")
-        classes = self.module.network.num_classes
-        require(
-            source.num_classes == classes,
-            f"The source has {source.num_classes} classes, the network {classes}: build it for the source.",
-        )
-        self.process_group.check_batch(self.recipe.batch_size)
-        start = (len(source), len(target), self.execution.seed, *self._start)
-        self.process_group.check_same("rows, seed or where to go on", start)
-
-    def _result(self) -> Result:
-        self.module.process_group = ProcessGroup()  # from here on each process works alone
-        last = self._copy_weights()
-        states = {"selected": self.best_state or last, "last": last}
-        best = self.best_index if self.best_state else len(self.evaluations) - 1
-        history = pd.DataFrame(self.history)
-        result = Result(self.module, self.recipe, history, self.evaluations, best, states, self.rule.name)
-        return result.use("selected")
-
-    def _active_callbacks(self) -> Sequence[Callback]:
-        return self.callbacks if self.process_group.first else ()
-
     def _notify(self, event: str, *args: Any) -> None:
-        for callback in self._active_callbacks():
+        for callback in self.callbacks:
             getattr(callback, event)(self, *args)
 
 
@@ -498,12 +498,7 @@ def _is_multiple(step: int, every: int | None) -> bool:
     return every is not None and step > 0 and step % every == 0
 
 
-# --- parts of a phase: parameters, optimiser, batches -------------------------------------------------------
-
-
-def trainable(module: nn.Module) -> frozenset[str]:
-    """Names of the parameters that may be trained: those that come with gradients on."""
-    return frozenset(name for name, parameter in module.named_parameters() if parameter.requires_grad)
+# --- what a phase trains -------------------------------------------------------------------------------------
 
 
 def set_trained(module: nn.Module, phase: Phase, allowed: Collection[str]) -> None:
@@ -530,74 +525,24 @@ def set_trained(module: nn.Module, phase: Phase, allowed: Collection[str]) -> No
 
 def optimizer(module: nn.Module, recipe: Recipe, phase: Phase) -> torch.optim.SGD:
     """Fused SGD over what `phase` trains, in the groups of `recipe`."""
-    groups: dict[int, list[Tensor]] = {}
+    groups: list[dict[str, Any]] = [
+        {
+            "params": [],
+            "lr_scale": group.lr_scale,
+            "momentum": group.momentum,
+            "nesterov": recipe.nesterov and group.momentum > 0,
+        }
+        for group in recipe.groups
+    ]
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             number = next(i for i, g in enumerate(recipe.groups) if f"{name}.".startswith(g.prefix))
-            groups.setdefault(number, []).append(parameter)
+            groups[number]["params"].append(parameter)
+    groups = [group for group in groups if group["params"]]
     require(bool(groups) or phase.steps == 0, f"Phase {phase.name!r} has nothing to train.")
-    param_groups = [(recipe.groups[i], parameters) for i, parameters in sorted(groups.items())]
     return torch.optim.SGD(
-        [
-            {
-                "params": parameters,
-                "lr_scale": group.lr_scale,
-                "momentum": group.momentum,
-                "nesterov": recipe.nesterov and group.momentum > 0,
-            }
-            for group, parameters in param_groups
-        ]
-        or [torch.zeros(1)],
+        groups or [{"params": torch.zeros(1)}],
         lr=recipe.learning_rate,
         weight_decay=recipe.weight_decay,
         fused=True,
     )
-
-
-class Feed:
-    """Turns drawn row numbers into this process's part of the joint batches, on its device.
-
-    Target labels are left out, even if the target is a Source.
-    """
-
-    def __init__(
-        self,
-        fabric: Fabric,
-        process_group: ProcessGroup,
-        source: Source,
-        target: Target,
-        phase: int,
-        dtype: torch.dtype,
-    ) -> None:
-        self.process_group, self.source, self.target = process_group, source, target
-        self.phase, self.dtype = phase, dtype
-        self.move = None if fabric.device.type == "cpu" else fabric.to_device
-
-    def inputs(self, rows: BatchIndices, step: int) -> Inputs:
-        """The batches of a step."""
-        joint = rows.source, rows.target, rows.borrowed
-        parts = [self.process_group.share(len(drawn)) for drawn in joint]
-        local = [torch.from_numpy(drawn[part]) for drawn, part in zip(joint, parts)]
-        draws = [draw_numbers(self.phase, step, i, len(joint[i]))[parts[i]] for i in range(3)]
-        drawn = zip((self.source, self.target, self.source), local, draws)
-        x = [domain.training_batch(index.numpy(), n, self.dtype) for domain, index, n in drawn]
-        labels = self.source.labels
-        inputs = Inputs(
-            Batch(x[0], local[0], labels.index_select(0, local[0])),
-            Batch(x[1], local[1]),
-            Batch(x[2], local[2], labels.index_select(0, local[2])),
-        )
-        return inputs if self.move is None else Inputs(*map(self.move, inputs))
-
-    def announce(self, streams: Any, draw: Callable[[], BatchIndices]) -> None:
-        """Tell domains that can prefetch which samples come next; the streams stay where they are."""
-        if not (self.source.prefetches or self.target.prefetches):
-            return
-        positions = streams.positions()
-        rows = draw()
-        streams.seek(positions)
-        local = [
-            joint[self.process_group.share(len(joint))] for joint in (rows.source, rows.borrowed, rows.target)
-        ]
-        self.source.expect(np.concatenate(local[:2]))
-        self.target.expect(local[2])
