@@ -92,7 +92,9 @@ def judged(database: Database, row) -> dict:
     own, base = (
         Agreement(figures[f"kappa{of}"], figures[f"effective_classes{of}"]) for of in ("", "_source_only")
     )
-    said = judge_auto("vote", own, base, figures["changed"])  # by the rule of today, which may be a later one
+    said = judge_auto(
+        "weighted average", own, base, figures["changed"]
+    )  # by the rule of today, which may be a later one
     served = adapted if said.model_used == ADAPTED else plain
     classes = pd.DataFrame(stored.summary["classes"])
     truth = np.bincount(stored.labels, minlength=len(classes)) / len(stored.labels)

@@ -32,7 +32,7 @@ from ba3us.methods.auto import NAME as AUTO
 from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.run import Run
 from ba3us.run.spec import Spec
-from ba3us.run.storage import members_folder
+from ba3us.run.storage import candidates_folder
 from ba3us.training import Callback
 
 _WITHOUT_TARGET: dict[str, Any] = {
@@ -243,7 +243,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             run = with_verdict(run, domain, spec, opened, self.verbose)
         if state is not None:
             state.unlink(missing_ok=True)
-            shutil.rmtree(members_folder(state), ignore_errors=True)
+            shutil.rmtree(candidates_folder(state), ignore_errors=True)
         self._set_fitted(run, classes, adapted)
         return self
 

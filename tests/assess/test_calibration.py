@@ -49,7 +49,7 @@ def test_scikit_learn_finds_the_same_temperature():
     np.testing.assert_allclose(c.confidence(logits, temperature), sure, atol=2e-3)
 
 
-def test_mean_confidence_is_what_was_asked_for():
+def test_a_temperature_is_found_by_the_mean_confidence():
     logits, _ = sample(3.0)
     for share in (0.4, 0.7, 0.95):
         assert c.confidence(logits, c.matching(logits, share)).mean() == pytest.approx(share, abs=1e-4)
@@ -67,7 +67,7 @@ def test_thresholds_by_hand():
     ]
 
 
-def test_equal_rows_are_kept_together_or_not_at_all():
+def test_equal_samples_are_kept_together_or_not_at_all():
     assert (
         c.threshold_of(np.array([1.0] + [0.9] * 10), 0.05) == 1.0
     )  # with the ten, 9 % are expected to be wrong
@@ -82,10 +82,10 @@ def test_a_stated_level_holds_where_confidence_is_true_and_kappa_fits():
     for level in (0.05, 0.1):
         kept = made.confidence(logits) >= made.threshold(level)
         assert 0.7 * level < 1 - right[kept].mean() < 1.1 * level
-        assert kept.mean() == pytest.approx(made.share_kept(level), abs=1e-5)
+        assert kept.mean() == pytest.approx(made.proportion_kept(level), abs=1e-5)
 
 
-def test_the_more_careful_witness_is_heard():
+def test_the_higher_temperature_is_used():
     logits, _ = sample(1.0)
     sharp, labels = sample(3.0, seed=1)
     assert c.calibrate(logits, sharp, labels, verdict(0.999)).temperature == pytest.approx(3, rel=0.1)
@@ -102,10 +102,10 @@ def test_the_more_careful_witness_is_heard():
         (verdict(0.95, NO_EVIDENCE, SOURCE_ONLY), 9, []),  # source-only is already where adapting would lead
         (verdict(0.95, NO_EVIDENCE), 9, ["no evidence"]),
         (verdict(0.5, HARMED), 9, ["κ 0.5,", "harmed"]),
-        (verdict(0.95, changed=0.2), 9, ["20.0% of the rows another class (at most 15%"]),
-        (verdict(0.95), 0, ["too few rows"]),
+        (verdict(0.95, changed=0.2), 9, ["20.0 % of the samples another class (at most 15 %"]),
+        (verdict(0.95), 0, ["too few samples"]),
         (verdict(0.95, NO_EVIDENCE, SOURCE_ONLY, plain=0.5, changed=0.2), 9, ["κ 0.5,"]),  # of what is served
-        (verdict(0.0, effective=1.0), 9, ["have one class, of which neighbours can tell nothing"]),
+        (verdict(0.0, effective=1.0), 9, ["predicted as one class, so neighbours say nothing"]),
     ],
 )
 def test_when_no_level_can_be_promised(said, held_out, words):
@@ -113,7 +113,7 @@ def test_when_no_level_can_be_promised(said, held_out, words):
     made = c.calibrate(logits, logits[:held_out], labels[:held_out], said)
     assert len(made.cautions) == len(words)
     assert all(word in text for word, text in zip(words, made.cautions))
-    assert ("No error level can be promised" in " ".join(made.said())) == bool(words)
+    assert ("No error level can be promised" in " ".join(made.summary())) == bool(words)
 
 
 def test_levels_between_and_out_of_reach():
@@ -123,7 +123,10 @@ def test_levels_between_and_out_of_reach():
         with pytest.raises(UserError, match="error level"):
             made.threshold(level)
     hopeless = c.calibrate(np.zeros((9, 4)), *sample(1.0, seed=1), verdict())
-    assert hopeless.share_kept(0.05) == 0 and "no row of the target is sure enough" in hopeless.said()[0]
+    assert (
+        hopeless.proportion_kept(0.05) == 0
+        and "no target sample has enough confidence" in hopeless.summary()[0]
+    )
 
 
 def test_it_comes_back_from_json():

@@ -21,7 +21,7 @@ from ba3us.assess.verdict import ADAPTED, HARMED, HELPED, NO_EVIDENCE, SOURCE_ON
 from ba3us.auto import candidates, guard
 from ba3us.auto import choose as autos
 from ba3us.auto.candidates import Candidate, CandidateResult
-from ba3us.auto.ensemble import TOP, VOTE, Ensemble, half_weighted_average
+from ba3us.auto.ensemble import TOP, WEIGHTED_AVERAGE, Ensemble, half_weighted_average
 from ba3us.data import Target
 from ba3us.errors import UserError
 from ba3us.run.arrays import ArraySamples, OpenedArrays
@@ -55,7 +55,7 @@ def test_an_easy_target_is_helped_and_served():
     run = auto()
     assert (run.verdict.outcome, run.verdict.model_used) in [(HELPED, ADAPTED), (NO_EVIDENCE, SOURCE_ONLY)]
     assert np.mean(NAMES[run.best.predictions] == YT) >= np.mean(NAMES[run.evaluations[0].predictions] == YT)
-    assert set(run.leaderboard["member"]) == {"SAFN", SOURCE_ONLY, "vote"}
+    assert set(run.leaderboard["candidate"]) == {"SAFN", SOURCE_ONLY, "weighted average"}
     assert run.classes_where("present") == ["ant", "bee"]
 
 
@@ -68,7 +68,7 @@ def test_a_member_that_collapsed_has_no_vote_and_a_collapse_is_never_called_help
     choice = chosen([soft, astray], near, "safn")
     assert (
         choice.best.name == SOURCE_ONLY
-        and choice.leaderboard()["against"].str.contains("fall onto 1.0").sum() == 1
+        and choice.leaderboard()["rejected_because"].str.contains("fall onto 1.0").sum() == 1
     )
     collapsed = Agreement.of(astray.argmax(axis=1), near)
     assert not verdicts.has_evidence(collapsed, choice.plain)
@@ -158,7 +158,7 @@ def test_a_run_is_calibrated_by_a_twin_that_did_not_see_the_rows_put_aside(monke
 def test_a_source_with_one_row_a_class_has_none_to_put_aside():
     x = OpenedArrays(ArraySamples(X.shape[1:]), X[:4], CODES[:4], XT, NAMES.tolist())
     run = train(Spec(method="auto", method_params={"steps": 2, "batch_size": 4}), x)[0]
-    assert run.calibration.held_out == 1 and "too few rows to put some aside" in run.calibration.cautions[-1]
+    assert run.calibration.held_out == 1 and "too few samples to hold some out" in run.calibration.cautions[-1]
 
 
 def test_best_tries_more_and_sharpens_only_near_targets(monkeypatch):
@@ -194,11 +194,11 @@ def test_the_best_three_take_the_place_of_the_vote_where_their_kappa_is_larger()
     choice = chosen(p, near, "ba3us")
     assert choice.best.name == TOP
     assert np.array_equal(
-        choice.best.train_candidates, np.mean(p[1:4], axis=0)
+        choice.best.probabilities, np.mean(p[1:4], axis=0)
     )  # neither the worst nor the collapsed
-    board = choice.leaderboard().set_index("member")
+    board = choice.leaderboard().set_index("candidate")
     assert board.loc[TOP, "chosen"] == "yes"
-    assert "fall onto" in board.loc["m4", "against"]
+    assert "fall onto" in board.loc["m4", "rejected_because"]
     assert chosen(p[:3], near, "ba3us").best.name == SOURCE_ONLY  # two are no three
     assert chosen([p[2], p[0], p[0], p[0]], near, "ba3us").best.name == SOURCE_ONLY  # worse than source-only
     assert np.array_equal(chosen([p[1]], near, "ba3us").labels(), truth)
@@ -224,17 +224,19 @@ def test_robust_members_vote_and_the_board_says_so():
     near, truth, poor = four_clusters()
     p = [0.7 * np.eye(4)[labels] + 0.075 for labels in (poor, truth)]
     choice = chosen(p, near, "safn")
-    assert choice.best.name == VOTE
-    board = choice.leaderboard().set_index("member")
-    assert board.loc[VOTE, "chosen"] == "yes" and (board["chosen"] == "yes").sum() == 1
-    assert set(board.index) == {SOURCE_ONLY, "m0", VOTE}
+    assert choice.best.name == WEIGHTED_AVERAGE
+    board = choice.leaderboard().set_index("candidate")
+    assert board.loc[WEIGHTED_AVERAGE, "chosen"] == "yes" and (board["chosen"] == "yes").sum() == 1
+    assert set(board.index) == {SOURCE_ONLY, "m0", WEIGHTED_AVERAGE}
 
 
 def test_a_member_that_fails_is_a_row_with_its_reason():
     near = Neighbours.among(torch.randn(20, 3), torch.zeros(3))
     choice = Ensemble(near, np.eye(3)[np.arange(20) % 3])
     choice.add(CandidateResult(Candidate("broken", "safn"), None, 1.0, "The loss became nan."))
-    assert choice.leaderboard().set_index("member").loc["broken", "against"] == "The loss became nan."
+    assert (
+        choice.leaderboard().set_index("candidate").loc["broken", "rejected_because"] == "The loss became nan."
+    )
     assert choice.best.name == SOURCE_ONLY
 
 
@@ -255,7 +257,7 @@ def test_after_the_time_limit_no_member_is_begun(monkeypatch):
         == []
     )
     run = auto(time_limit=1e-9)
-    assert run.leaderboard["member"].tolist() == [SOURCE_ONLY]
+    assert run.leaderboard["candidate"].tolist() == [SOURCE_ONLY]
 
 
 def test_a_large_target_is_sampled(monkeypatch):
@@ -295,7 +297,7 @@ def test_run_directory_says_it_all_and_loads(data):
     run = adapt(spec(data), data / "run")
     found = Run.load(data / "run")
     assert found.verdict == dataclasses.replace(run.verdict, figures=run.verdict.to_dict()["figures"])
-    assert found.leaderboard["member"].tolist() == run.leaderboard["member"].tolist()
+    assert found.leaderboard["candidate"].tolist() == run.leaderboard["candidate"].tolist()
     assert found.presence["present"].tolist() == run.presence["present"].tolist()
     predict(data / "run", data / "t.npz", data / "out.csv")
     assert (data / "out.csv").read_text() == (data / "run" / "predictions.csv").read_text()
@@ -323,7 +325,7 @@ def test_members_that_have_ended_are_not_trained_again(data, monkeypatch):
         candidates, "train_one", lambda asked, *a: trained.append(asked.method) or real(asked, *a)
     )
     adapt(spec(data, method_params=STEPS | {"preset": "best"}), data / "run", resume=True)
-    assert len(trained) == len(whole.leaderboard) - len((SOURCE_ONLY, VOTE, TOP)) - 2
+    assert len(trained) == len(whole.leaderboard) - len((SOURCE_ONLY, WEIGHTED_AVERAGE, TOP)) - 2
     for name in ("model.safetensors", "predictions.csv", "presence.csv"):
         assert (data / "run" / name).read_bytes() == (data / "whole" / name).read_bytes()
 

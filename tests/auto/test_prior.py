@@ -79,7 +79,7 @@ def test_what_is_told_of_the_classes_is_of_the_model_that_was_put_right(data):
     assert table["mean_probability"].tolist() == pytest.approx(softmax(logits, axis=1).mean(axis=0), abs=1e-4)
     assert ((table["low"] <= table["proportion"] + 1e-6) & (table["proportion"] <= table["high"] + 1e-6)).all()
     kept = np.mean(run.calibration.confidence(logits) >= run.calibration.threshold(0.05))
-    assert run.calibration.share_kept(0.05) == pytest.approx(kept, abs=0.01)
+    assert run.calibration.proportion_kept(0.05) == pytest.approx(kept, abs=0.01)
 
 
 def test_a_model_that_was_taught_the_target_is_left_alone(data):

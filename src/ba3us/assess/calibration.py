@@ -1,21 +1,20 @@
-"""How sure a prediction may be called, and below what it is better left out.
+"""Calibrated confidence, and the threshold of confidence for an error level.
 
-Confidence is the probability of the predicted class after all logits were divided by one temperature. Two
-witnesses set it, and the more careful one is heard:
+Confidence is the probability of the predicted class after all logits are divided by one temperature. Two
+estimates of the temperature are made, and the higher one is used:
 
-- source rows that a network of the same kind was not trained on: under which temperature are they likeliest?
-- the target's own neighbourhoods. Two neighbours of one class are given the same class where both are right, so
-  κ is about the square of the accuracy, and the mean confidence must not be above √κ.
-
-The first is what scikit-learn's ``CalibratedClassifierCV(method="temperature")`` does, from version 1.8 on, for
-estimators; here there are logits. It knows nothing of a shift, which is what the second is for.
+- Held-out source samples: the temperature with the lowest cross-entropy, as in scikit-learn's
+  ``CalibratedClassifierCV(method="temperature")``. It ignores the shift between domains.
+- Neighbours in the target: two neighbours of one class get the same class where both are right. So κ is about
+  the square of the accuracy, and the mean confidence must not be above √κ.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,10 @@ from ba3us.assess.presence import MOVED
 from ba3us.assess.verdict import ADAPTED, HARMED, NEAR, NO_EVIDENCE, SOURCE_ONLY, Verdict
 from ba3us.errors import require
 
-LEVEL = 0.05  # the error level, unless another is asked for
+LEVEL = 0.05  # the default error level
 LEVELS = (0.001, 0.002, 0.005, *(percent / 100 for percent in range(1, 51)))
-_BOUNDS = math.log(0.05), math.log(50)  # of a temperature
-_NONE = 1.1  # a threshold that no confidence reaches
+_LOG_BOUNDS = math.log(0.05), math.log(50)  # of a temperature
+_UNREACHABLE = 1.1  # a threshold that no confidence reaches
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,14 @@ class Calibration:
     Attributes
     ----------
     temperature, held_out : float
-        What logits are divided by; and what the held-out source rows alone would have it be.
+        What logits are divided by, and the temperature by held-out source samples alone.
     kappa : float
-        By which the verdict was: of the vote that the model was taught, of source-only where that is served,
-        or of a named system's classes.
-    levels, thresholds, kept : sequences of float
-        Error levels; the confidence below which a prediction is left out at each; the share of the run's
+        κ of the predictions that the used model was trained to give.
+    levels, thresholds, proportions_kept : sequences of float
+        Error levels, and for each the confidence below which the model abstains and the proportion of the run's
         target that remains.
     cautions : sequence of str
-        Why no error level can be promised; none: nothing speaks against it.
+        Reasons why no error level can be promised; empty if there are none.
     """
 
     temperature: float
@@ -55,141 +53,140 @@ class Calibration:
     kappa: float
     levels: Sequence[float]
     thresholds: Sequence[float]
-    kept: Sequence[float]
-    cautions: Sequence[str] = field(default_factory=tuple)
+    proportions_kept: Sequence[float]
+    cautions: Sequence[str] = ()
 
     def confidence(self, logits: np.ndarray) -> np.ndarray:
-        """Of the predicted class of each row, [n, C] → [n]."""
+        """Compute the confidence of each prediction, [n, C] → [n]."""
         return confidence(logits, self.temperature)
 
     def threshold(self, level: float) -> float:
-        """The confidence below which to abstain, so that at most a share `level` of what remains is wrong."""
-        return self.thresholds[self._at(level)]
+        """Return the confidence below which to abstain, for at most a proportion `level` of errors."""
+        return self.thresholds[self._index(level)]
 
-    def share_kept(self, level: float) -> float:
-        """Of the run's own target."""
-        return self.kept[self._at(level)]
+    def proportion_kept(self, level: float) -> float:
+        """Return the proportion of the run's own target that remains at an error level."""
+        return self.proportions_kept[self._index(level)]
 
-    def said(self, level: float = LEVEL) -> list[str]:
-        """What may be expected at an error level, and whether it can be promised, in sentences."""
-        least, said = self.threshold(level), f"At an error level of {100 * level:g} %"
-        if least > 1:
-            said += " no row of the target is sure enough to be kept."
+    def summary(self, level: float = LEVEL) -> list[str]:
+        """Say in sentences what to expect at an error level, and whether it can be promised."""
+        start, threshold = f"At an error level of {100 * level:g} %", self.threshold(level)
+        if threshold > 1:
+            sentences = [f"{start} no target sample has enough confidence to be kept."]
         else:
-            said += (
-                f", {self.share_kept(level):.1%} of the target's rows are kept: those with a confidence of at "
-            )
-            said += f"least {least:.3f}. Only labels can prove it."
-        uncertainty = (
-            [f"No error level can be promised here. {' '.join(self.cautions)}"] if self.cautions else []
-        )
-        return [said, *uncertainty]
+            sentences = [
+                f"{start}, {100 * self.proportion_kept(level):.1f} % of the target samples are kept: those "
+                f"with a confidence of at least {threshold:.3f}. Only labels can prove it."
+            ]
+        if self.cautions:
+            sentences.append(f"No error level can be promised here. {' '.join(self.cautions)}")
+        return sentences
 
-    def _at(self, level: float) -> int:
-        """The largest of the known levels that is not above this one."""
+    def _index(self, level: float) -> int:
+        """Index of the largest known level that is not above `level`."""
         check_level(level)
         return int(np.searchsorted(self.levels, level + 1e-9, side="right")) - 1
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {name: list(v) if isinstance(v, Sequence) else v for name, v in asdict(self).items()}
+        """As JSON values."""
+        return dataclasses.asdict(self)
+
+
+def check_level(level: float) -> None:
+    """Raise an error unless `level` is a proportion of errors that a threshold can be given for."""
+    require(
+        LEVELS[0] <= level < 1,
+        f"The error level is {level:g}: give a proportion from {LEVELS[0]} to below 1, such as {LEVEL}.",
+    )
 
 
 def calibrate(target: np.ndarray, held_out: np.ndarray, labels: np.ndarray, verdict: Verdict) -> Calibration:
-    """From the model's logits for the target, and a twin's for source rows that it did not learn.
+    """Calibrate a model by its logits for the target, and a held-out model's for source samples.
 
     Parameters
     ----------
     target : array [n, C]
-        Logits of the model that is served.
+        Logits of the model that is used.
     held_out, labels : arrays [m, C] and [m]
-        Logits of its twin for held-out source rows, and their classes; m may be 0.
+        Logits of the held-out model for source samples that it was not trained on, and their labels.
     verdict : Verdict
         Of the run, with κ among its figures.
     """
-    served = "kappa_source_only" if verdict.model_used == SOURCE_ONLY else "kappa"
-    kappa = max(0.0, verdict.figures[served])
-    known = likeliest(held_out, labels) if len(labels) else 1.0
-    return _calibration(target, known, kappa, _cautions(verdict, kappa, len(labels)))
+    figures = verdict.figures
+    kappa = max(0.0, figures["kappa_source_only" if verdict.model_used == SOURCE_ONLY else "kappa"])
+    cautions = []
+    if figures["effective_classes"] <= 1:
+        cautions.append("All target samples are predicted as one class, so neighbours say nothing.")
+    elif kappa < NEAR:
+        cautions.append(
+            f"Neighbouring target samples often have different classes (κ {kappa:.3g}, at least {NEAR} needed)."
+        )
+    elif verdict.model_used == ADAPTED and figures["changed"] > MOVED:
+        cautions.append(
+            f"Source-only gives {100 * figures['changed']:.1f} % of the samples another class (at most "
+            f"{100 * MOVED:.0f} % is allowed)."
+        )
+    if verdict.outcome == HARMED or (verdict.outcome == NO_EVIDENCE and verdict.model_used == ADAPTED):
+        cautions.append(f"The verdict on the model is “{verdict.outcome}”.")
+    if not len(labels):
+        cautions.append("The source has too few samples to hold some out.")
+    by_source = likeliest(held_out, labels) if len(labels) else 1.0
+    return _calibration(target, by_source, kappa, cautions)
 
 
-def recalibrated(known: Calibration, target: np.ndarray) -> Calibration:
-    """The same for a model whose logits for the target have become others."""
-    return _calibration(target, known.held_out, known.kappa, known.cautions)
+def recalibrated(calibration: Calibration, target: np.ndarray) -> Calibration:
+    """Return the calibration with thresholds for changed logits of the target."""
+    return _calibration(target, calibration.held_out, calibration.kappa, calibration.cautions)
 
 
 def _calibration(target: np.ndarray, held_out: float, kappa: float, cautions: Sequence[str]) -> Calibration:
     temperature = max(held_out, matching(target, math.sqrt(kappa)))
-    sure = confidence(target, temperature)
-    thresholds = [threshold_of(sure, level) for level in LEVELS]
+    target_confidence = confidence(target, temperature)
+    thresholds = [threshold_of(target_confidence, level) for level in LEVELS]
     return Calibration(
         temperature=round(temperature, 6),
         held_out=round(held_out, 6),
         kappa=round(kappa, 4),
         levels=list(LEVELS),
         thresholds=thresholds,
-        kept=[round(float(np.mean(sure >= each)), 6) for each in thresholds],
+        proportions_kept=[round(float(np.mean(target_confidence >= each)), 6) for each in thresholds],
         cautions=cautions,
     )
 
 
 def confidence(logits: np.ndarray, temperature: float) -> np.ndarray:
-    """The largest probability of each row, [n, C] → [n]."""
+    """Compute the largest probability of each sample, [n, C] → [n]."""
     return np.exp(log_softmax(np.asarray(logits, np.float64) / temperature, axis=1).max(axis=1))
 
 
 def likeliest(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature with the lowest cross-entropy."""
-    wide, rows = np.asarray(logits, np.float64), np.arange(len(labels))
+    """Find the temperature with the lowest cross-entropy."""
+    double, samples = np.asarray(logits, np.float64), np.arange(len(labels))
 
     def loss(log_t: float) -> float:
-        return -float(log_softmax(wide / math.exp(log_t), axis=1)[rows, labels].mean())
+        return -float(log_softmax(double / math.exp(log_t), axis=1)[samples, labels].mean())
 
-    return math.exp(minimize_scalar(loss, bounds=_BOUNDS, method="bounded").x)
+    return math.exp(minimize_scalar(loss, bounds=_LOG_BOUNDS, method="bounded").x)
 
 
-def matching(logits: np.ndarray, share: float) -> float:
-    """The temperature with this mean confidence, or the nearest to it."""
+def matching(logits: np.ndarray, mean_confidence: float) -> float:
+    """Find the temperature with this mean confidence, or the nearest to it."""
 
     def gap(log_t: float) -> float:
-        return float(confidence(logits, math.exp(log_t)).mean()) - share
+        return float(confidence(logits, math.exp(log_t)).mean()) - mean_confidence
 
-    if gap(_BOUNDS[0]) <= 0:
-        return math.exp(_BOUNDS[0])
-    return math.exp(_BOUNDS[1] if gap(_BOUNDS[1]) >= 0 else brentq(gap, *_BOUNDS))
-
-
-def check_level(level: float) -> None:
-    """A share of errors that can be asked for."""
-    require(
-        LEVELS[0] <= level < 1,
-        f"The error level is {level:g}: give a share of at least {LEVELS[0]} and below 1, such as {LEVEL}.",
-    )
+    low, high = _LOG_BOUNDS
+    if gap(low) <= 0:
+        return math.exp(low)
+    return math.exp(high if gap(high) >= 0 else brentq(gap, low, high))
 
 
-def threshold_of(sure: np.ndarray, level: float) -> float:
-    """The lowest confidence with which the rows above it are expected to have so many errors at most."""
-    values, rows = np.unique(np.floor(1e6 * sure) / 1e6, return_counts=True)  # equal rows stay together
-    values, rows = values[::-1], rows[::-1]
-    expected = np.cumsum(rows * (1 - values)) / np.cumsum(rows)  # it only rises
-    count = int(np.searchsorted(expected, level, side="right"))
-    return float(values[count - 1]) if count else _NONE
-
-
-def _cautions(verdict: Verdict, kappa: float, held_out: int) -> list[str]:
-    said = []
-    if verdict.figures["effective_classes"] <= 1:
-        said.append("All rows of the target have one class, of which neighbours can tell nothing.")
-    elif kappa < NEAR:
-        said.append(
-            f"Neighbouring target rows often have different classes (κ {kappa:.3g}, at least {NEAR} is asked)."
-        )
-    elif verdict.model_used == ADAPTED and (changed := verdict.figures["changed"]) > MOVED:
-        said.append(
-            f"Source-only gives {changed:.1%} of the rows another class (at most {MOVED:.0%} is asked)."
-        )
-    if verdict.outcome == HARMED or (verdict.outcome == NO_EVIDENCE and verdict.model_used == ADAPTED):
-        said.append(f"The verdict on the model is “{verdict.outcome}”.")
-    if not held_out:
-        said.append("The source has too few rows to put some aside.")
-    return said
+def threshold_of(confidences: np.ndarray, level: float) -> float:
+    """Find the lowest threshold above which the expected proportion of errors is at most `level`."""
+    values, counts = np.unique(
+        np.floor(1e6 * confidences) / 1e6, return_counts=True
+    )  # equal ones stay together
+    values, counts = values[::-1], counts[::-1]
+    expected_errors = np.cumsum(counts * (1 - values)) / np.cumsum(counts)  # increasing
+    last = int(np.searchsorted(expected_errors, level, side="right"))
+    return float(values[last - 1]) if last else _UNREACHABLE

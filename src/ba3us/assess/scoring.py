@@ -167,7 +167,7 @@ def accuracies(evaluations: Sequence[Evaluation], labels: Any) -> pd.DataFrame:
     )
 
 
-def updates_before(looks: pd.DataFrame) -> pd.Series:
+def steps_before(looks: pd.DataFrame) -> pd.Series:
     """Updates before each evaluation, over all phases; `looks` has the columns phase and step."""
     ends = looks.groupby("phase", sort=False)["step"].max()
     return looks["step"] + looks["phase"].map(ends.cumsum() - ends)

@@ -66,7 +66,7 @@ def train_auto(
         spec.evaluate_every is None,
         f"`evaluate_every` {spec.evaluate_every} is for named methods: leave it out, or name a `method` too.",
     )
-    kept = None if state is None else files.members_folder(state)
+    kept = None if state is None else files.candidates_folder(state)
     total = 2 + (len(FAST) if config.preset == "fast" else len(ROBUST + SHARPENING))
     inputs = AutoInputs.of(spec, opened, show)
     with bar("auto", total, show) as shown:

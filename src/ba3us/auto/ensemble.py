@@ -16,7 +16,7 @@ from ba3us.assess.verdict import SOURCE_ONLY, Agreement
 from ba3us.auto.candidates import ROBUST, CandidateResult
 from ba3us.scores import Neighbours
 
-VOTE, TOP = "vote", "best three"
+WEIGHTED_AVERAGE, TOP = "weighted average", "best three"
 _TOP = 3
 VOTING = {candidate.method for candidate in ROBUST}
 
@@ -27,7 +27,7 @@ class Combination:
 
     name: str
     standing: Agreement
-    train_candidates: np.ndarray
+    probabilities: np.ndarray
 
 
 def half_weighted_average(voices: Sequence[np.ndarray]) -> np.ndarray:
@@ -72,20 +72,22 @@ class Ensemble:
 
     def labels(self) -> np.ndarray:
         """The classes that are to be believed, after the neighbours were heard."""
-        return self.near.smoothed(self.best.train_candidates).argmax(axis=1)
+        return self.near.smoothed(self.best.probabilities).argmax(axis=1)
 
     def _blends(self) -> list[Combination]:
         """What members say together."""
         found = [
-            self._candidate(VOTE if len(self.voices) > 1 else SOURCE_ONLY, half_weighted_average(self.voices))
+            self._candidate(
+                WEIGHTED_AVERAGE if len(self.voices) > 1 else SOURCE_ONLY, half_weighted_average(self.voices)
+            )
         ]
         if self.sharpened and len(self.members) >= _TOP:
             top = sorted(self.members, key=lambda each: -each.standing.kappa)[:_TOP]
-            found.append(self._candidate(TOP, np.mean([each.train_candidates for each in top], axis=0)))
+            found.append(self._candidate(TOP, np.mean([each.probabilities for each in top], axis=0)))
         return found
 
-    def _candidate(self, name: str, train_candidates: np.ndarray) -> Combination:
-        return Combination(name, Agreement.of(train_candidates.argmax(axis=1), self.near), train_candidates)
+    def _candidate(self, name: str, probabilities: np.ndarray) -> Combination:
+        return Combination(name, Agreement.of(probabilities.argmax(axis=1), self.near), probabilities)
 
     def leaderboard(self) -> pd.DataFrame:
         """A row per member and one per blend, the largest κ first; `against` says why one was passed over."""
@@ -93,15 +95,15 @@ class Ensemble:
             self._row(each.name, each.standing, "") for each in self._blends() if each.name != SOURCE_ONLY
         ]
         table = pd.DataFrame(self.board + blends)
-        table["chosen"] = np.where(table["member"] == self.best.name, "yes", "")
+        table["chosen"] = np.where(table["candidate"] == self.best.name, "yes", "")
         return table.sort_values("kappa", ascending=False, kind="stable", na_position="last")
 
     @staticmethod
     def _row(name: str, standing: Agreement | None, against: str) -> dict[str, Any]:
         kappa, effective = (math.nan, math.nan) if standing is None else (standing.kappa, standing.effective)
         return {
-            "member": name,
+            "candidate": name,
             "kappa": round(kappa, 4),
             "effective_classes": round(effective, 2),
-            "against": against,
+            "rejected_because": against,
         }

@@ -283,7 +283,9 @@ def _tables(summary: dict[str, Any]) -> Group:
         for row in leaderboard:
             figures = (row["kappa"], row["effective_classes"])
             texts = ("–" if f is None else f"{f:.{places}f}" for f, places in zip(figures, (2, 1)))
-            candidates.add_row(row["member"], *texts, visible("chosen" if row["chosen"] else row["against"]))
+            candidates.add_row(
+                row["candidate"], *texts, visible("chosen" if row["chosen"] else row["rejected_because"])
+            )
         parts += [candidates, ""]
     parts.append(_class_table(summary))
     if summary["page"]:

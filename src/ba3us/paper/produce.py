@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ba3us import bench
-from ba3us.assess.scoring import updates_before
+from ba3us.assess.scoring import steps_before
 from ba3us.bench.database import Database
 from ba3us.bench.jobs import execute, split_names
 from ba3us.bench.protocol import results as paper_results
@@ -376,7 +376,7 @@ def _curves(part: FinishedPart, database: Database) -> pd.DataFrame:
             "task": row.task,
             "method": row.label,
             "seed": row.seed,
-            "updates": updates_before(run.evaluations),
+            "updates": steps_before(run.evaluations),
         }
         found = pd.DataFrame(named | {"accuracy": 100 * (run.predictions == run.labels).mean(axis=1)})
         parts.append(found.assign(selected=found.index == run.selected[part.rule]))

@@ -75,7 +75,7 @@ def run_page(report: RunReport) -> Page:
     ]
     lead: list[Part] = [_verdict(report)]
     if run.calibration is not None:
-        lead.append(Words(" ".join(run.calibration.said()), aside=True))
+        lead.append(Words(" ".join(run.calibration.summary()), aside=True))
     made = [section(report) for section in _SECTIONS]
     return Page(
         title=" → ".join(Path(path).stem if path else "arrays" for path in (spec.source, spec.target)),

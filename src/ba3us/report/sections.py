@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from ba3us import methods
 from ba3us.assess.calibration import LEVEL, Calibration
 from ba3us.assess.projection import MAX_POINTS, MIN_POINTS, pca, tsne
-from ba3us.assess.scoring import accuracies, scored, summary, updates_before
+from ba3us.assess.scoring import accuracies, scored, steps_before, summary
 from ba3us.data.domains import evenly_spaced_indices
 from ba3us.data.image_cache import UnreadableError, quiet_pillow, thumbnail
 from ba3us.errors import UserError
@@ -67,7 +67,7 @@ def _levels(report: RunReport, calibration: Calibration) -> Table:
     rows = []
     for level in _LEVELS:
         threshold = calibration.threshold(level)
-        above = percent(calibration.share_kept(level))
+        above = percent(calibration.proportion_kept(level))
         row = [percent(level, 0), "–" if threshold > 1 else f"{threshold:.3f}", above]
         if known is not None:
             wrong = known["wrong"][known["confidence"] >= threshold - 1e-6]  # the table has six digits
@@ -278,7 +278,7 @@ _SCORES = {  # title, and how to read it
 def training_curves_section(report: RunReport) -> Section:
     """Class proportions, label-free scores, loss and, with labels, accuracy over the training steps."""
     run, history = report.run, report.run.history
-    steps, evaluated = updates_before(history), history["score"].notna()
+    steps, evaluated = steps_before(history), history["score"].notna()
     at, evaluations = steps[evaluated].to_numpy(float), history[evaluated]
     selected = run.best_index if report.has_curves else _selected_place(evaluations)
     phases = [

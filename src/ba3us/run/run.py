@@ -92,7 +92,7 @@ class Run:
         """JSON values for people and machines."""
         verdict = {} if self.verdict is None else {"verdict": self.verdict.to_dict()}
         board = {} if self.leaderboard is None else {"leaderboard": _records(self.leaderboard)}
-        sure = {} if self.calibration is None else {"confidence": self.calibration.said()}
+        sure = {} if self.calibration is None else {"confidence": self.calibration.summary()}
         return {
             "method": self.spec.method,
             **self.about,

@@ -24,7 +24,7 @@ from ba3us.training import Evaluation
 SPEC, MODEL, HISTORY, EVALUATIONS = "spec.yaml", "model.safetensors", "history.csv", "evaluations.npz"
 PREDICTIONS, PRESENCE, SKIPPED, CHECKPOINTS = "predictions.csv", "presence.csv", "skipped.csv", "checkpoints"
 LEADERBOARD, RESULTS, REPORT = "leaderboard.csv", "results.json", "report.html"
-RESULTS_FORMAT = "ba3us results 1"
+RESULTS_FORMAT = "ba3us results 2"
 TABLES = (HISTORY, PREDICTIONS, PRESENCE, SKIPPED, LEADERBOARD)
 FILES = (SPEC, RESULTS, MODEL, EVALUATIONS, REPORT, *TABLES)  # all that a finished run may hold
 
@@ -43,9 +43,9 @@ def state_file(path: Path) -> Path:
     return path / CHECKPOINTS / "state.ckpt"
 
 
-def members_folder(state: Path) -> Path:
-    """Where the members of an automatic choice that have ended lie, beside the `state` of a run."""
-    return state.with_name(f"{state.name}.members")
+def candidates_folder(state: Path) -> Path:
+    """Where results of an automatic choice's candidates are stored, beside the `state` of a run."""
+    return state.with_name(f"{state.name}.candidates")
 
 
 def is_interrupted(path: Path) -> bool:
@@ -80,7 +80,7 @@ def _foreign_state(path: Path) -> Path | None:
 def can_go_on(path: Path) -> bool:
     """Whether the state in a folder is one to go on from."""
     state = state_file(path)
-    return path.is_dir() and is_interrupted(path) and (state.is_file() or members_folder(state).is_dir())
+    return path.is_dir() and is_interrupted(path) and (state.is_file() or candidates_folder(state).is_dir())
 
 
 def check_free(path: Path, overwrite: bool, resume: bool) -> None:
