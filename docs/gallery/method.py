@@ -6,7 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from ba3us import PartialAdapter
-from ba3us.methods.base import Method, MethodInfo, NonNegative, Outputs, Step
+from ba3us.methods.base import Method, MethodInfo, Outputs, Step
+from ba3us.methods.options import NonNegative
 from ba3us.methods.registry import register
 from ba3us.methods.shared import SourceRiskOptions, source_risk
 

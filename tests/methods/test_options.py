@@ -10,7 +10,8 @@ import pytest
 
 from ba3us import methods
 from ba3us.errors import UserError
-from ba3us.methods.base import Method, MethodInfo, MethodOptions, Refresh, Step
+from ba3us.methods.base import Method, MethodInfo, Refresh, Step
+from ba3us.methods.options import MethodOptions
 from ba3us.methods.registry import register
 
 BAD = [

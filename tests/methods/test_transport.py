@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
-import sys
-
 import numpy as np
 import pytest
 import torch
 
-from ba3us.errors import UserError
 from ba3us.methods.base import DomainOutputs, Outputs, Step
 from toys import CLASSES, build, trainer
 
@@ -81,17 +77,3 @@ def test_the_plan_is_held_fixed():
     plan = torch.as_tensor(method.plan(cost.detach().double().numpy(), Step(5, 10))).float()
     (expected,) = torch.autograd.grad((plan * cost).sum(), g)
     torch.testing.assert_close(gradient, expected)
-
-
-def test_without_pot_a_sentence(monkeypatch):
-    real = builtins.__import__
-
-    def missing(name, *args, **kwargs):
-        if name == "ot":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.delitem(sys.modules, "ot", raising=False)
-    monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(UserError, match="need the package POT, which is missing: pip install POT"):
-        build("jumbot")

@@ -6,7 +6,7 @@ import pytest
 
 from ba3us import methods
 from ba3us.errors import UserError
-from ba3us.methods.base import parse_options
+from ba3us.methods.options import parse_options
 
 
 def test_values():

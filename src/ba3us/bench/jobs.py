@@ -29,7 +29,8 @@ from ba3us.data.image_cache import CachedPixels, open_images
 from ba3us.data.images import ImageList
 from ba3us.errors import UserError, did_you_mean, optional_import, require
 from ba3us.methods.auto import NAME as AUTO
-from ba3us.methods.base import MethodOptions, Step
+from ba3us.methods.base import Step
+from ba3us.methods.options import MethodOptions
 from ba3us.methods.registry import TASKS, Entry
 from ba3us.nn import Network
 from ba3us.nn.backbones import OFFLINE, Backbone

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ba3us.auto.choose import train_auto
 from ba3us.methods.auto import NAME as AUTO
-from ba3us.methods.base import MethodOptions
+from ba3us.methods.options import MethodOptions
 from ba3us.nn.backbones import Backbone, cut
 from ba3us.run.arrays import OpenedArrays
 from ba3us.run.spec import Spec

@@ -230,7 +230,7 @@ def adapt(
 def _spec(given: dict[str, Any]) -> Any:
     """Fill in a spec: options that were given replace those of the file."""
     from ba3us.methods.auto import NAME as AUTO
-    from ba3us.methods.base import parse_options
+    from ba3us.methods.options import parse_options
     from ba3us.run.spec import Spec
 
     options = parse_options(given.get("settings", ()))

@@ -87,7 +87,7 @@ class RunOptions:
     @property
     def method_options(self) -> dict[str, Any]:
         """Hyper-parameters of the methods."""
-        from ba3us.methods.base import parse_options
+        from ba3us.methods.options import parse_options
 
         options = parse_options(self.settings or ())
         require(

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ba3us import losses
-from ba3us.methods.base import MethodInfo, NonNegative, Outputs, Step
+from ba3us.methods.base import MethodInfo, Outputs, Step
+from ba3us.methods.options import NonNegative
 from ba3us.methods.registry import Published, Settings, register
 from ba3us.methods.shared import TwoEncoders, TwoEncodersOptions, domain_scores
 from ba3us.nn import Network, reverse_gradient
@@ -75,9 +76,8 @@ class ADDA(TwoEncoders):
         f_source, f_target = outputs.source.features.detach(), outputs.target.features
         if self.options.generator == "reversed":
             f_target = reverse_gradient(f_target, self.options.reversal(step, ahead=0))
-            return {
-                "alignment": losses.adversarial_loss(*domain_scores(self.discriminator, f_source, f_target))
-            }
+            scores = domain_scores(self.discriminator, f_source, f_target)
+            return {"alignment": losses.adversarial_loss(*scores)}
         scores = domain_scores(self.discriminator, f_source, f_target.detach())
         constants = {name: p.detach() for name, p in self.discriminator.named_parameters()}
         fooled = functional_call(self.discriminator, constants, (f_target,))

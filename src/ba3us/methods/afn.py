@@ -9,20 +9,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from ba3us import losses
-from ba3us.methods.base import (
-    BelowOne,
-    Group,
-    Method,
-    MethodInfo,
-    MethodOptions,
-    NonNegative,
-    NormedBatch,
-    Outputs,
-    Phase,
-    Recipe,
-    Size,
-    Step,
-)
+from ba3us.methods.base import Group, Method, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.options import BelowOne, MethodOptions, NonNegative, NormedBatch, Size
 from ba3us.methods.registry import Published, Settings, by_epochs, register
 from ba3us.methods.shared import SourceRiskOptions, SourceStageOptions, source_risk
 from ba3us.nn import Head
@@ -79,21 +67,21 @@ def _info(title: str) -> MethodInfo:
     )
 
 
-def _published(office31: tuple[int, int], office_home: tuple[int, int]) -> dict[str, Published]:
-    """From (source-only epochs, all epochs); an epoch is a pass over the target's full batches."""
+def _published(source_only: int, office31: int, office_home: int) -> dict[str, Published]:
+    """From epochs on the source alone and all epochs; an epoch is a pass over the target's full batches."""
 
-    def dataset(name: str, source_only: int, epochs: int, note: str = "") -> Published:
+    def tasks(protocol: str, epochs: int) -> dict[str, Settings]:
         def count(_: int, target: int) -> Settings:
             batches = target // _RELEASED["batch_size"]
             stage = {"source_steps": source_only * batches} if source_only else {}
             return {"steps": epochs * batches, **stage}
 
-        return Published(_RELEASED, by_epochs(name, count), note)
+        return by_epochs(protocol, count)
 
     closed = "The released epochs of the closed-set task."
     return {
-        "office31": dataset("office31", *office31, closed),
-        "office-home": dataset("office-home", *office_home),
+        "office31": Published(_RELEASED, tasks("office31", office31), closed),
+        "office-home": Published(_RELEASED, tasks("office-home", office_home)),
     }
 
 
@@ -132,10 +120,10 @@ class AFN(Method):
         return terms
 
 
-@register("hafn", _info("HAFN"), protocols=_published((60, 120), (60, 180)))
-@register("hafn+ent", _info("HAFN + ENT"), protocols=_published((60, 120), (60, 180)), entropy_weight=0.1)
+@register("hafn", _info("HAFN"), _published(60, 120, 180))
+@register("hafn+ent", _info("HAFN + ENT"), _published(60, 120, 180), entropy_weight=0.1)
 class HAFN(AFN):
-    """Hard AFN: (mean ‖f‖ - R)² per domain."""
+    """Hard AFN: the mean norm of each domain is drawn to R."""
 
     Options = HAFNOptions
     options: HAFNOptions
@@ -146,7 +134,7 @@ class HAFN(AFN):
 
     def recipe(self) -> Recipe:
         """A source-only stage first."""
-        return self.options.staged(super().recipe(), Phase("adapt", self.options.steps))
+        return self.options.staged(super().recipe())
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """The source-only stage has the source's norm term."""
@@ -154,14 +142,14 @@ class HAFN(AFN):
         return super().warmup_losses(outputs) | {"norm_source": norm}
 
 
-@register("safn", _info("SAFN"), protocols=_published((0, 100), (0, 180)))
-@register("safn+ent", _info("SAFN + ENT"), protocols=_published((0, 100), (0, 180)), entropy_weight=0.1)
+@register("safn", _info("SAFN"), _published(0, 100, 180))
+@register("safn+ent", _info("SAFN + ENT"), _published(0, 100, 180), entropy_weight=0.1)
 class SAFN(AFN):
-    """Stepwise AFN: mean (‖f‖ - (‖f‖ as it is + Δr))² per domain."""
+    """Stepwise AFN: every norm is to be larger by Δr than it is."""
 
     Options = SAFNOptions
     options: SAFNOptions
 
     def norm_loss(self, features: Tensor) -> Tensor:
-        """(‖f‖ - (‖f‖ as it is + Δr))²."""
+        """Mean of (‖f‖ - (‖f‖ as it is + Δr))²."""
         return losses.stepwise_norm_loss(features, self.options.growth)

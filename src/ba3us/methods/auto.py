@@ -10,7 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ba3us.methods.base import Count, MethodInfo, MethodOptions, NormedBatch, Positive
+from ba3us.methods.base import MethodInfo
+from ba3us.methods.options import Count, MethodOptions, NormedBatch, Positive
 from ba3us.methods.registry import register
 from ba3us.methods.source_only import SourceOnly
 

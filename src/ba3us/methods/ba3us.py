@@ -15,19 +15,8 @@ import torch
 from torch import Tensor
 
 from ba3us import losses, scores
-from ba3us.methods.base import (
-    BelowOne,
-    DomainOutputs,
-    Method,
-    MethodInfo,
-    MethodOptions,
-    NonNegative,
-    Outputs,
-    Range,
-    Recipe,
-    Size,
-    Step,
-)
+from ba3us.methods.base import DomainOutputs, Method, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.options import BelowOne, MethodOptions, NonNegative, Range, Size
 from ba3us.methods.registry import BUDGET, Published, register
 from ba3us.nn import Conditional, Discriminator, Network, Product, reverse_gradient
 from ba3us.schedules import InverseDecay, borrowed_by_interval, borrowed_by_progress, ramp
@@ -128,25 +117,22 @@ class BA3US(Method):
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """The terms of Eq. 7; λ sits in the gradient reversal."""
-        c, source, target = self.options, outputs.source, outputs.target
+        c, source = self.options, outputs.source
         assert source.labels is not None
         m = self.effective_class_weights(step)
-        m_source = (
-            self.sample_weights(m, source) if c.weight_source else source.logits.new_ones(len(source.labels))
-        )
+        m_source = self.sample_weights(m, source) if c.weight_source else torch.ones_like(source.logits[:, 0])
         terms = {
             # L_cls^w (Eq. 4)
             "classification": losses.weighted_cross_entropy(source.logits, source.labels, m_source, c.form),
             # α L_ent (Eq. 3)
-            "entropy": c.alpha * losses.entropy(target.logits).mean(),
+            "entropy": c.alpha * losses.entropy(outputs.target.logits).mean(),
             # λ L_adv^ba (Eq. 5)
             "alignment": self.alignment(outputs, m, *self._lambdas(step)),
         }
         if c.beta:
             # β L_wce^w (Eq. 6)
-            terms["uncertainty"] = c.beta * losses.complement_entropy(
-                source.logits, source.labels, m_source, c.xi, c.form
-            )
+            aus = losses.complement_entropy(source.logits, source.labels, m_source, c.xi, c.form)
+            terms["uncertainty"] = c.beta * aus
         return terms
 
     def alignment(self, outputs: Outputs, m: Tensor, reversal: float, entropy_reversal: float) -> Tensor:
@@ -157,7 +143,12 @@ class BA3US(Method):
         discriminated = reverse_gradient(features, reversal)
         if c.conditional:
             discriminated = self.condition(discriminated, logits)
-        w = self._entropy_weights(losses.entropy(logits), entropy_reversal)
+        w = torch.ones_like(logits[:, 0])
+        if c.entropy_weights:
+            # w(x) = 1 + e^(-H(x)) (section 3.1)
+            h = losses.entropy(logits)
+            h = h.detach() if c.entropy_gradient == "detached" else reverse_gradient(h, entropy_reversal)
+            w = losses.entropy_weights(h)
         if c.weight_alignment:
             m_target = w.new_ones(len(target.logits))
             w = w * torch.cat([self.sample_weights(m, source), m_target, self.sample_weights(m, borrowed)])
@@ -167,13 +158,6 @@ class BA3US(Method):
         """λ, from 0 to 1 (section 3.4), for D and for the entropies; the released D runs one step ahead."""
         ahead = 1 if self.options.form == "released" else 0
         return ramp(step.number + ahead, step.horizon), ramp(step.number, step.horizon)
-
-    def _entropy_weights(self, h: Tensor, reversal: float) -> Tensor:
-        """w(x) = 1 + e^(-H(x)) (section 3.1)."""
-        if not self.options.entropy_weights:
-            return torch.ones_like(h)
-        h = h.detach() if self.options.entropy_gradient == "detached" else reverse_gradient(h, reversal)
-        return losses.entropy_weights(h)
 
     def effective_class_weights(self, step: Step) -> Tensor:
         """m, or with `gradual_weights` (1 - p)/C + p·m at progress p."""

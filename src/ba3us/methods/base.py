@@ -6,173 +6,34 @@ refresh shows it the outputs for the whole target.
 
 How unusual methods fit without a special case in the loop:
 
-- ADDA, IWAN (two encoders): the method holds a frozen copy of the encoder for the source. ``begin_phase``
-  renews it after the source phase, `outputs` sends each domain through its own encoder, and ``Phase.trains``
-  names what learns. The generator's term calls the discriminator with detached weights, so one backward pass
-  serves both players.
-- TWINs (two networks): the second network is a submodule; `outputs` adds its logits under ``extra``.
-- DRCN (a correction of one domain): a submodule that `outputs` adds to that domain's features.
-- PADA, SAN, IWAN, MCC, TransNorm (batch norm over both domains): `joint` asks for one pass.
-- TransNorm (other norm layers): the constructor replaces them in the network.
-- ETN (a norm layer in evaluation mode): ``Phase.frozen_norms``.
-- BA³US as released (a step in evaluation mode): ``Recipe.eval_step_after_refresh``.
-- SSPDA (pixels): `outputs` gets the raw batch and shuffles its tiles; ``info.needs`` says "pixels".
-- SHOT (target indices, frozen classifier): batches carry sample numbers, so `losses` looks up the pseudo-labels
-  that `refresh` wrote; ``Phase.trains`` leaves the classifier out, ``Phase.source`` the source.
-- MCS (no gradient): a last phase of zero steps; `refresh` solves in closed form, from the target and
-  (``Refresh.source``) from what `refresh_source` kept of the source; `predict` uses the result.
-- HAFN, ADDA, warm-up (stages): ``Recipe.phases``, each with its own steps, trained parts and optimiser.
-- ETN, JUMBOT (class-balanced source batches): ``Recipe.balanced_source``.
-- PADA (refresh at U-1 from ten views): ``Refresh(every=U, offset=-1, views=True)``.
+- two encoders (ADDA, IWAN): the method holds a frozen copy for the source. `begin_phase` renews it, `outputs`
+  sends each domain through its own;
+- two networks (TWINs): the second is a submodule, whose logits `outputs` adds under ``extra``;
+- features corrected in one domain (DRCN): a submodule that `outputs` adds to them;
+- other norm layers (TransNorm): the constructor replaces them in the network;
+- pixels (SSPDA): `outputs` gets the raw batch; ``info.needs`` says "pixels";
+- no source while adapting, frozen classifier (SHOT): ``Phase.source`` and ``Phase.trains``; `losses` looks up
+  the pseudo-labels that `refresh` wrote, by the batch's sample numbers;
+- no gradient (MCS): a last phase of zero steps. `refresh` solves in closed form, `predict` uses the result;
+- stages (HAFN, ADDA, warm-up): ``Recipe.phases``, each with its own steps, trained parts and optimiser.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import numbers
-import reprlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ba3us import losses
-from ba3us.errors import did_you_mean, require
+from ba3us.methods.options import MethodOptions
 from ba3us.nn import Head, Network
 from ba3us.schedules import InverseDecay
 
 Setting = Literal["partial", "closed-set", "both"]
 Parity = Literal["checked", "textbook", "variant", "reconstruction"]
 WARMUP = "warmup"
-
-
-class Range(NamedTuple):
-    """Allowed values of a number, in words and as a test."""
-
-    words: str
-    holds: Callable[[Any], bool]
-
-
-# the kinds of numbers that options are; an option may also have a Range of its own
-NonNegative = Annotated[float, Range("0 or more", lambda v: v >= 0)]
-Positive = Annotated[float, Range("above 0", lambda v: v > 0)]
-Fraction = Annotated[float, Range("in [0, 1]", lambda v: 0 <= v <= 1)]
-BelowOne = Annotated[float, Range("in [0, 1)", lambda v: 0 <= v < 1)]
-PositiveFraction = Annotated[float, Range("in (0, 1]", lambda v: 0 < v <= 1)]
-Whole = Annotated[int, Range("0 or more", lambda v: v >= 0)]
-Count = Annotated[int, Range("at least 1", lambda v: v >= 1)]
-Size = Annotated[int, Range("from 1 to 100,000", lambda v: 1 <= v <= 100_000)]
-NormedBatch = Annotated[int, Range("from 2 to 100,000, because of batch norm", lambda v: 2 <= v <= 100_000)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MethodOptions:
-    """Hyper-parameters that every method has.
-
-    `learning_rate` is that of the new layers. It falls as (1 + `decay_gamma`·t)^(-0.75), where t counts steps
-    or, with `decay_steps`, is the fraction of them that has passed (at most 1). `keep_classifier` keeps the
-    backbone's own pretrained classifier, without a bottleneck, at the backbone's learning rate.
-    `bottleneck_norm` adds batch norm and ReLU after the bottleneck.
-    """
-
-    unused: ClassVar[tuple[str, ...]] = ()  # options without effect on this method; they keep their defaults
-
-    steps: Whole = 1000
-    warmup_steps: Whole = 0
-    batch_size: Size = 36
-    learning_rate: NonNegative = 0.01
-    backbone_scale: NonNegative = 0.1
-    weight_decay: NonNegative = 1e-3
-    momentum: BelowOne = 0.9
-    decay_gamma: NonNegative = 0.001
-    decay_steps: Count | None = None
-    bottleneck: Size | None = 256
-    bottleneck_norm: bool = False
-    keep_classifier: bool = False
-    refresh_every: Count | None = None
-
-    def __post_init__(self) -> None:
-        kinds = get_type_hints(type(self), include_extras=True)
-        for each in dataclasses.fields(self):
-            value = _checked(each.name, getattr(self, each.name), kinds[each.name])
-            object.__setattr__(self, each.name, value)
-            if each.name in self.unused:
-                words = f"left at {each.default!r}, because this method does not use it"
-                self.check(each.name, value == each.default, words)
-        # a pretrained classifier may be used as it is
-        self.check("steps", self.steps >= 1 or self.keep_classifier, "at least 1")
-
-    def check(self, name: str, holds: bool, must_be: str) -> None:
-        """Raise an error with the option, its value and what it must be, unless `holds`."""
-        require(holds, f"Option {name!r} is {getattr(self, name)!r}: it must be {must_be}.")
-
-    @classmethod
-    def build(cls, **options: Any) -> MethodOptions:
-        """Construct from named options; an unknown name raises a UserError with a suggestion."""
-        every = [f.name for f in dataclasses.fields(cls)]
-        known = [name for name in every if name not in cls.unused]
-        for name in options:
-            require(name in every, f"Unknown option {name!r}: {did_you_mean(name, known)}")
-        return cls(**options)
-
-    @property
-    def interval(self) -> int:
-        """Steps between two refreshes: N_u, by default a tenth of all."""
-        return self.refresh_every or max(1, self.steps // 10)
-
-
-def _checked(name: str, value: Any, kind: Any) -> Any:
-    """`value` as the option's type (bool, a Literal, a number with its Range, or one of these or None)."""
-
-    def must(holds: bool, words: str) -> None:
-        require(holds, f"Option {name!r} is {reprlib.repr(value)}: it must be {words}.")
-
-    if type(None) in get_args(kind):
-        if value is None:
-            return None
-        kind = get_args(kind)[0]
-    if kind is bool:
-        must(isinstance(value, bool), "true or false")
-        return value
-    if get_origin(kind) is Literal:
-        words = [repr(choice) for choice in get_args(kind)]
-        must(value in get_args(kind), f"{', '.join(words[:-1])} or {words[-1]}")
-        return value
-    number, allowed = get_args(kind)
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if number is int:
-        must(real and abs(value) < 10**18 and value == int(value), "a whole number of at most 18 digits")
-    else:
-        must(real and abs(value) <= 1e30, "a number between -1e30 and 1e30")
-    must(allowed.holds(value), allowed.words)
-    return number(value)
-
-
-_WORDS = {"true": True, "false": False, "null": None}
-
-
-def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
-    """Options from ``name=value`` pairs; values are numbers (also 1e-3), true, false, null or words."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = (part.strip() for part in pair.partition("="))
-        require(bool(equals and name), f"Setting {pair!r} is not of the form name=value: write beta=1, say.")
-        require(name not in options, f"Setting {name!r} is given twice: leave one of them out.")
-        options[name] = _value(text)
-    return options
-
-
-def _value(text: str) -> Any:
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
 
 
 class Batch(NamedTuple):
@@ -249,7 +110,7 @@ class Phase:
     """A part of training with its own schedule and optimiser.
 
     `trains` lists prefixes of "network" and "method" parameters; the rest is frozen, in evaluation mode.
-    `frozen_norms` names norm layers that stay in evaluation mode although their γ and β are trained.
+    `frozen_norms` names norm layers that stay in evaluation mode although their γ and β are trained (ETN).
     Schedules span `horizon` steps (by default `steps`); the rate falls by the phase's `decay`, or by the
     recipe's. In a phase that `adapts`, the method is refreshed and may borrow, and evaluations are candidates
     for selection; any other phase is evaluated at its end only. Without `source` or `target`, no batch of
@@ -306,12 +167,18 @@ class Refresh:
         return index % self.every == self.offset % self.every or index == steps
 
 
+def source_phase(steps: int, decay: InverseDecay | None = None) -> Phase:
+    """A phase that trains the network on the source alone."""
+    return Phase(WARMUP, steps, trains=("network",), adapts=False, target=False, decay=decay)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How to train a method, as data.
 
-    With `eval_step_after_refresh` the network takes the step right after each refresh in evaluation mode: norms
-    use their running statistics and leave them as they are.
+    With `balanced_source` source batches are class-balanced. With `eval_step_after_refresh` the network takes
+    the step right after each refresh in evaluation mode: norms use their running statistics and leave them as
+    they are (BA³US as released).
     """
 
     phases: tuple[Phase, ...]
@@ -329,6 +196,10 @@ class Recipe:
         """Steps of the phases before the one of that name."""
         names = [each.name for each in self.phases]
         return sum(each.steps for each in self.phases[: names.index(phase)])
+
+    def in_every_phase(self, **changes: Any) -> Recipe:
+        """The same recipe with `changes` to all its phases."""
+        return replace(self, phases=tuple(replace(phase, **changes) for phase in self.phases))
 
 
 @dataclass(frozen=True)
@@ -354,7 +225,6 @@ class Method(nn.Module):
     Parameters
     ----------
     options : MethodOptions
-        Its hyper-parameters.
     network : Network
         The shared network F, G. The method may read its sizes, copy it or swap layers in it; it does not
         keep it (the loop passes it in).
@@ -378,12 +248,9 @@ class Method(nn.Module):
     def recipe(self) -> Recipe:
         """How to train it. Default: an optional source-only warm-up, then one phase of `steps` steps."""
         c = self.options
-        phases: tuple[Phase, ...] = (Phase("adapt", c.steps),)
-        if c.warmup_steps:
-            warmup = Phase(WARMUP, c.warmup_steps, trains=("network",), adapts=False, target=False)
-            phases = (warmup, *phases)
+        warmup = (source_phase(c.warmup_steps),) if c.warmup_steps else ()
         return Recipe(
-            phases=phases,
+            phases=(*warmup, Phase("adapt", c.steps)),
             refresh=Refresh(every=c.interval),
             groups=(
                 Group("network" if c.keep_classifier else "network.backbone", c.backbone_scale, c.momentum),

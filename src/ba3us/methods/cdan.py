@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
 from ba3us import losses
-from ba3us.methods.base import Count, Method, MethodInfo, NormedBatch, Outputs, Recipe, Size, Step
+from ba3us.methods.base import Method, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.options import Count, NormedBatch, Size
 from ba3us.methods.registry import Published, Settings, register
 from ba3us.methods.shared import AdversarialOptions, source_risk
 from ba3us.nn import Conditional, Network, Product, reverse_gradient, swap_batch_norm
@@ -97,10 +97,8 @@ class CDAN(Method):
             w = losses.entropy_weights(h.detach())
             w_source, w_target = (w / w.mean()).tensor_split(at)
         else:
-            w_source, w_target = (
-                w / w.mean().detach()
-                for w in losses.entropy_weights(reverse_gradient(h, entropy_reversal)).tensor_split(at)
-            )
+            w = losses.entropy_weights(reverse_gradient(h, entropy_reversal))
+            w_source, w_target = (part / part.mean().detach() for part in w.tensor_split(at))
         return losses.adversarial_loss(d_source, d_target, w_source, w_target)
 
 
@@ -150,7 +148,5 @@ class CDANTransNorm(CDAN):
         return c.ramp_high * ramp(step.number + 1, span, c.ramp_slope)
 
     def recipe(self) -> Recipe:
-        """The warm-up too draws target rows: a training pass always has two halves."""
-        recipe = super().recipe()
-        phases = tuple(dataclasses.replace(phase, target=True) for phase in recipe.phases)
-        return dataclasses.replace(recipe, phases=phases)
+        """The warm-up too draws target samples: a training pass always has two halves."""
+        return super().recipe().in_every_phase(target=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ba3us import losses
 from ba3us.methods.base import Method, MethodInfo, Outputs, Step
 from ba3us.methods.registry import register, with_budget
-from ba3us.methods.shared import AdversarialOptions, source_risk
-from ba3us.nn import Network, reverse_gradient
+from ba3us.methods.shared import AdversarialOptions, reversed_domain_loss, source_risk
+from ba3us.nn import Network
 
 
 @register(
@@ -38,7 +37,8 @@ class DANN(Method):
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and domain loss."""
-        reversed_features = reverse_gradient(outputs.together()[0], self.options.reversal(step))
-        d_source, d_target = self.discriminator(reversed_features).tensor_split([len(outputs.source.features)])
-        alignment = losses.adversarial_loss(d_source, d_target)
-        return source_risk(outputs.source, self.options) | {"alignment": alignment}
+        return source_risk(outputs.source, self.options) | {"alignment": self.alignment(outputs, step)}
+
+    def alignment(self, outputs: Outputs, step: Step, weights: Tensor | None = None) -> Tensor:
+        """L_adv, with `weights` on the source samples."""
+        return reversed_domain_loss(self.discriminator, outputs, self.options.reversal(step), weights)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ba3us import losses
-from ba3us.methods.base import DomainOutputs, Inputs, MethodInfo, NonNegative, Outputs, Step
+from ba3us.methods.base import DomainOutputs, Inputs, MethodInfo, Outputs, Step
+from ba3us.methods.options import NonNegative
 from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import ClassWeighted, SourceRiskOptions, source_risk
 from ba3us.nn import Network

@@ -12,7 +12,9 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ba3us import losses
-from ba3us.methods.base import Method, MethodInfo, NonNegative, Outputs, Recipe, Step
+from ba3us.methods.base import MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.dann import DANN
+from ba3us.methods.options import NonNegative
 from ba3us.methods.registry import Published, Settings, register
 from ba3us.methods.shared import AdversarialOptions, domain_scores, sample_weights, source_risk
 from ba3us.nn import Network, Perceptron, reverse_gradient
@@ -30,7 +32,7 @@ _RUN: Settings = {
     "auxiliary_class": 1.0,
     "freeze_stem_norm": True,
 }
-_REUSED = "not run by its authors with this code; as for Office-Home"
+_REUSED = Published(_RUN, note="not run by its authors with this code; as for Office-Home")
 
 
 @losses.full_precision
@@ -87,13 +89,9 @@ class ETNOptions(AdversarialOptions):
         losses="checked",
         note="Source batches are class-balanced: classes take turns, where the original draws them at random.",
     ),
-    {
-        "office-home": Published(_RUN),
-        "office31": Published(_RUN, note=_REUSED),
-        "imagenet-caltech": Published(_RUN, note=_REUSED),
-    },
+    {"office-home": Published(_RUN), "office31": _REUSED, "imagenet-caltech": _REUSED},
 )
-class ETN(Method):
+class ETN(DANN):
     """w·CE + w·L_adv + γ·H(target) + L_aux-domain + L_aux-class, with w = 1 - s of mean 1."""
 
     Options = ETNOptions
@@ -102,18 +100,15 @@ class ETN(Method):
     def __init__(self, options: ETNOptions, network: Network) -> None:
         super().__init__(options, network)
         hidden, dropout = options.discriminator_hidden, options.discriminator_dropout
-        self.discriminator = options.discriminator(network.feature_dim)
         self.auxiliary = Perceptron(network.feature_dim, hidden, network.num_classes, dropout)
         direct = network.backbone.named_children() if options.freeze_stem_norm else ()
-        self._frozen_norms = tuple(
-            f"network.backbone.{name}" for name, layer in direct if isinstance(layer, _BatchNorm)
-        )
+        norms = [name for name, layer in direct if isinstance(layer, _BatchNorm)]
+        self._frozen_norms = tuple(f"network.backbone.{name}" for name in norms)
 
     def recipe(self) -> Recipe:
         """Class-balanced source batches."""
-        recipe = super().recipe()
-        phases = tuple(dataclasses.replace(p, frozen_norms=self._frozen_norms) for p in recipe.phases)
-        return dataclasses.replace(recipe, phases=phases, balanced_source=True)
+        recipe = super().recipe().in_every_phase(frozen_norms=self._frozen_norms)
+        return dataclasses.replace(recipe, balanced_source=True)
 
     def log_scalars(self, step: Step) -> dict[str, float]:
         """λ of the source samples."""

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ba3us import losses
-from ba3us.methods.base import Method, MethodInfo, NonNegative, Outputs, Step
+from ba3us.methods.base import Method, MethodInfo, Outputs, Step
+from ba3us.methods.options import NonNegative
 from ba3us.methods.registry import TASKS, Published, Settings, register
 from ba3us.methods.shared import (
     AdversarialOptions,
     TwoEncoders,
     TwoEncodersOptions,
     domain_scores,
+    reversed_domain_loss,
     sample_weights,
     source_risk,
 )
-from ba3us.nn import Network, reverse_gradient
+from ba3us.nn import Network
 
 EPS = 1e-5  # TLL's, in the entropy's logarithm and in the mean that weights are divided by
 REFERENCE = "Zhang et al., Importance Weighted Adversarial Nets for Partial Domain Adaptation, CVPR 2018"
@@ -47,12 +49,10 @@ class Adversaries(nn.Module):
 
     def forward(self, outputs: Outputs, reversal: float) -> tuple[Tensor, Tensor]:
         """L_D on detached features, and L_D0 with D's weights on the source samples."""
-        f_source, f_target = outputs.source.features, outputs.target.features
-        weighing = domain_scores(self.weigher, f_source.detach(), f_target.detach())
+        features = outputs.source.features.detach(), outputs.target.features.detach()
+        weighing = domain_scores(self.weigher, *features)
         w = sample_weights(weighing[0], EPS)
-        f_source, f_target = (reverse_gradient(f, reversal) for f in (f_source, f_target))
-        d_source, d_target = domain_scores(self.aligner, f_source, f_target)
-        return losses.adversarial_loss(*weighing), losses.adversarial_loss(d_source, d_target, w)
+        return losses.adversarial_loss(*weighing), reversed_domain_loss(self.aligner, outputs, reversal, w)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ba3us import losses
-from ba3us.methods.base import Method, MethodInfo, NonNegative, Outputs, Positive, Step
+from ba3us.methods.base import Method, MethodInfo, Outputs, Step
+from ba3us.methods.options import NonNegative, Positive
 from ba3us.methods.registry import register
 from ba3us.methods.shared import SourceRiskOptions, source_risk
 

@@ -17,20 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ba3us.losses import full_precision
-from ba3us.methods.base import (
-    WARMUP,
-    Count,
-    DomainOutputs,
-    Method,
-    MethodInfo,
-    NonNegative,
-    Outputs,
-    Phase,
-    Positive,
-    Recipe,
-    Refresh,
-    Size,
-)
+from ba3us.methods.base import DomainOutputs, Method, MethodInfo, Outputs, Phase, Recipe, Refresh, source_phase
+from ba3us.methods.options import Count, NonNegative, Positive, Size
 from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import SourceRiskOptions, source_risk
 from ba3us.nn import Network
@@ -89,9 +77,9 @@ class MCS(Method):
 
     def recipe(self) -> Recipe:
         """The source, then a phase without steps that solves."""
-        source = Phase(WARMUP, self.options.steps, ("network",), adapts=False, target=False)
+        phases = source_phase(self.options.steps), Phase("solve", 0)
         refresh = Refresh(every=1, source=True, again=True, features=True)
-        return dataclasses.replace(super().recipe(), phases=(source, Phase("solve", 0)), refresh=refresh)
+        return dataclasses.replace(super().recipe(), phases=phases, refresh=refresh)
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:
         """Source cross-entropy."""

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from ba3us import losses, scores
-from ba3us.methods.base import DomainOutputs, MethodInfo, NonNegative, Outputs, Step
+from ba3us.methods.base import DomainOutputs, MethodInfo, Outputs, Step
+from ba3us.methods.dann import DANN
+from ba3us.methods.options import NonNegative
 from ba3us.methods.registry import register, with_budget
-from ba3us.methods.shared import AdversarialOptions, ClassWeighted, domain_scores, sample_weights, source_risk
-from ba3us.nn import Network, reverse_gradient
+from ba3us.methods.shared import AdversarialOptions, ClassWeighted, sample_weights, source_risk
+from ba3us.nn import Network
 from ba3us.nn.network import xavier
 
 _EPS = 1e-5
@@ -40,7 +42,7 @@ class MWPDAOptions(AdversarialOptions):
     ),
     with_budget(),
 )
-class MWPDA(ClassWeighted):
+class MWPDA(ClassWeighted, DANN):
     """min_{F,G} max_D  CE and L_adv under weights v(y)·r(x), with target entropy; S learns what is shared."""
 
     Options = MWPDAOptions
@@ -49,7 +51,6 @@ class MWPDA(ClassWeighted):
 
     def __init__(self, options: MWPDAOptions, network: Network) -> None:
         super().__init__(options, network)
-        self.discriminator = options.discriminator(network.feature_dim)
         hidden = options.discriminator_hidden
         self.sharing = nn.Sequential(nn.Linear(network.feature_dim, hidden), nn.ReLU(), nn.Linear(hidden, 1))
         self.sharing.apply(xavier)
@@ -62,8 +63,8 @@ class MWPDA(ClassWeighted):
         self.class_weights.mul_(torch.where(self.shared > 0, 1.0, self.options.outlier_scale))
 
     def log_scalars(self, step: Step) -> dict[str, float]:
-        """λ, and the effective number of classes."""
-        return {"lambda": self.options.reversal(step), "shared_classes": float(self.shared.sum())}
+        """λ, and the number of shared classes."""
+        return super().log_scalars(step) | {"shared_classes": float(self.shared.sum())}
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Weighted cross-entropy and domain loss, target entropy, and the classifier of shared samples."""
@@ -72,15 +73,13 @@ class MWPDA(ClassWeighted):
         # v·r, of mean 1
         weights = self.class_weights[source.labels] * sample_weights(-seems_shared, _EPS)
         weights = weights / weights.mean().clamp(min=torch.finfo(weights.dtype).tiny)
-        features = (reverse_gradient(d.features, c.reversal(step)) for d in (source, target))
-        d_source, d_target = domain_scores(self.discriminator, *features)
         sharing = torch.where(
             self.shared[source.labels] > 0,
             losses.domain_loss(seems_shared, True),
             losses.domain_loss(seems_shared, False),
         )
         return source_risk(source, c, weights) | {
-            "alignment": losses.adversarial_loss(d_source, d_target, weights),
+            "alignment": self.alignment(outputs, step, weights),
             "entropy": c.entropy_weight * losses.entropy(target.logits).mean(),
             "sharing": sharing.mean(),
         }

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ba3us import losses
-from ba3us.methods.base import MethodInfo, Outputs, Positive, Step
+from ba3us.methods.base import MethodInfo, Outputs, Step
+from ba3us.methods.dann import DANN
+from ba3us.methods.options import Positive
 from ba3us.methods.registry import Published, Settings, register
-from ba3us.methods.shared import Selective, SelectiveOptions, domain_scores, source_risk
-from ba3us.nn import Network, reverse_gradient
+from ba3us.methods.shared import Selective, SelectiveOptions, source_risk
+from ba3us.nn import Network
 
 _RUN: Settings = {
     "steps": 12004,
@@ -32,14 +33,9 @@ _PUBLISHED = {
             "Rw->Ar": _SLOW,
             "Rw->Cl": _SHARP,
             "Rw->Pr": _SHARP,
-            "Ar->Cl": _GENTLE,
-            "Ar->Pr": _GENTLE,
+            **dict.fromkeys(("Ar->Cl", "Ar->Pr", "Pr->Ar", "Pr->Cl", "Cl->Ar", "Cl->Pr"), _GENTLE),
             "Ar->Rw": {**_GENTLE, "ramp_high": 0.25},
-            "Pr->Ar": _GENTLE,
-            "Pr->Cl": _GENTLE,
             "Pr->Rw": {**_GENTLE, "ramp_high": 0.3},
-            "Cl->Ar": _GENTLE,
-            "Cl->Pr": _GENTLE,
             "Cl->Rw": {**_GENTLE, "refresh_every": 1000},
         },
         oracle=True,
@@ -69,7 +65,7 @@ class PADAOptions(SelectiveOptions):
     ),
     _PUBLISHED,
 )
-class PADA(Selective):
+class PADA(Selective, DANN):
     """min_{F,G} max_D  CE weighted by γ + λ·L_adv with γ on the source's side."""
 
     Options = PADAOptions
@@ -78,20 +74,12 @@ class PADA(Selective):
     def __init__(self, options: PADAOptions, network: Network) -> None:
         super().__init__(options, network)
         self.tau = options.tau
-        self.discriminator = options.discriminator(network.feature_dim)
         self.start(network, [p for p in self.discriminator.parameters() if p.dim() == 2])
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Weighted cross-entropy and weighted domain loss."""
-        source, reversal = outputs.source, self.options.reversal(step)
-        gamma = self.class_weights[source.labels]
-        f_source, f_target = (reverse_gradient(d.features, reversal) for d in (source, outputs.target))
-        d_source, d_target = domain_scores(self.discriminator, f_source, f_target)
-        return source_risk(source, self.options, gamma) | {
-            "alignment": losses.adversarial_loss(d_source, d_target, _over_largest(gamma))
-        }
-
-
-def _over_largest(weights: Tensor) -> Tensor:
-    largest = weights.max()
-    return weights / torch.where(largest > 0, largest, torch.ones_like(largest))
+        gamma = self.class_weights[outputs.source.labels]
+        largest = gamma.max()
+        weights = gamma / torch.where(largest > 0, largest, torch.ones_like(largest))
+        alignment = self.alignment(outputs, step, weights)
+        return source_risk(outputs.source, self.options, gamma) | {"alignment": alignment}

@@ -9,7 +9,8 @@ from itertools import permutations
 from typing import Any, TypeVar
 
 from ba3us.errors import did_you_mean, require
-from ba3us.methods.base import Method, MethodInfo, MethodOptions
+from ba3us.methods.base import Method, MethodInfo
+from ba3us.methods.options import MethodOptions
 from ba3us.nn import Network
 
 Settings = dict[str, Any]
@@ -70,22 +71,6 @@ def with_budget(**settings: Any) -> dict[str, Published]:
     return {d: Published({**budget, **settings}, note="the budget of BA³US") for d, budget in BUDGET.items()}
 
 
-def lookup(method: str, published: dict[str, Published], protocol: str, task: str | None) -> Settings:
-    """The settings `method` published for a protocol and, if given, one of its tasks."""
-    require(protocol in TASKS, f"Unknown protocol {protocol!r}: {did_you_mean(protocol, TASKS)}")
-    require(
-        protocol in published,
-        f"Method {method!r} has no published settings for {protocol!r}: leave the protocol out for defaults.",
-    )
-    tasks = TASKS[protocol]
-    require(
-        task is None or task in tasks,
-        f"Unknown task {task!r} of {protocol!r}: {did_you_mean(str(task), tasks)}",
-    )
-    found = published[protocol]
-    return {**COMMON, **found.settings, **found.tasks.get(task or "", {})}
-
-
 def by_epochs(protocol: str, count: Callable[[int, int], Settings]) -> dict[str, Settings]:
     """Settings of every task by its numbers of source and target images, for schedules in epochs."""
     images = IMAGES[protocol]
@@ -115,20 +100,35 @@ class Entry:
 
         Without a `protocol` the defaults hold, which are the same budget for every method.
         """
-        published = lookup(self.name, self.protocols, protocol, task) if protocol else {}
+        published = self._published(protocol, task) if protocol else {}
         return self.method.Options.build(**{**published, **self.settings, **options})
+
+    def _published(self, protocol: str, task: str | None) -> Settings:
+        """The settings published for a protocol and, if given, one of its tasks."""
+        require(protocol in TASKS, f"Unknown protocol {protocol!r}: {did_you_mean(protocol, TASKS)}")
+        missing = f"Method {self.name!r} has no published settings for {protocol!r}"
+        require(protocol in self.protocols, f"{missing}: leave the protocol out for defaults.")
+        known = task is None or task in TASKS[protocol]
+        require(known, f"Unknown task {task!r} of {protocol!r}: {did_you_mean(str(task), TASKS[protocol])}")
+        found = self.protocols[protocol]
+        return {**COMMON, **found.settings, **found.tasks.get(task or "", {})}
 
     def settings_note(
         self, options: MethodOptions, protocol: str | None = None, task: str | None = None
     ) -> str:
         """Whether `options` are ba3us defaults or published for a protocol, and which of them depart."""
-        own = _different(options, self.options(protocol, task))
-        given = " with " + ", ".join(f"{name}={value!r}" for name, (value, _) in own.items()) if own else ""
+        changed = _different(options, self.options(protocol, task))
+        given = " with " + ", ".join(f"{name}={value!r}" for name, value in changed.items()) if changed else ""
         if protocol is None:
             return f"ba3us defaults{given}"
         found = self.protocols[protocol]
         note, tuned = (f": {found.note}" if found.note else ""), "; tuned per task with target labels"
         return f"published ({protocol}{note}){given}{tuned if found.oracle else ''}"
+
+    def departures(self, protocol: str) -> dict[str, Any]:
+        """What was published for a protocol where the defaults differ; "by task" where tasks have their own."""
+        tasks = [name for settings in self.protocols[protocol].tasks.values() for name in settings]
+        return _different(self.options(protocol), self.options()) | dict.fromkeys(tasks, "by task")
 
     def defaults_note(self) -> str:
         """Whether the default settings are published ones, of whichever protocol comes nearest."""
@@ -136,12 +136,6 @@ class Entry:
             return "ba3us defaults (none published)"
         fewest = min(len(self.departures(protocol)) for protocol in self.protocols)
         return f"ba3us defaults ({fewest} differ)" if fewest else "published"
-
-    def departures(self, protocol: str) -> dict[str, Any]:
-        """What was published for a protocol where the defaults differ; "by task" where tasks have their own."""
-        differ = _different(self.options(), self.options(protocol))
-        tasks = [name for settings in self.protocols[protocol].tasks.values() for name in settings]
-        return {name: published for name, (_, published) in differ.items()} | dict.fromkeys(tasks, "by task")
 
     def described(self) -> dict[str, Any]:
         """All that is known of the method, as plain data."""
@@ -152,10 +146,10 @@ class Entry:
             protocol: {"note": found.note, "oracle": found.oracle, "departures": self.departures(protocol)}
             for protocol, found in self.protocols.items()
         }
-        info = dataclasses.asdict(self.info) | {"needs": list(self.info.needs)}
         return {
             "name": self.name,
-            **info,
+            **dataclasses.asdict(self.info),
+            "needs": list(self.info.needs),
             "settings": self.defaults_note(),
             "own_options": own,
             "defaults": {name: options[name] for found in published.values() for name in found["departures"]},
@@ -171,10 +165,10 @@ def _resolved(options: MethodOptions) -> dict[str, Any]:
     return dataclasses.asdict(options) | {"refresh_every": options.interval}
 
 
-def _different(options: MethodOptions, other: MethodOptions) -> dict[str, tuple[Any, Any]]:
-    """Options with another value in `other`: both values."""
+def _different(options: MethodOptions, other: MethodOptions) -> dict[str, Any]:
+    """The `options` that have another value in `other`."""
     others = _resolved(other)
-    return {n: (value, others[n]) for n, value in _resolved(options).items() if value != others[n]}
+    return {name: value for name, value in _resolved(options).items() if value != others[name]}
 
 
 _ENTRIES: dict[str, Entry] = {}

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ba3us import losses
-from ba3us.methods.base import DomainOutputs, MethodInfo, NonNegative, Outputs, Step
+from ba3us.methods.base import DomainOutputs, MethodInfo, Outputs, Step
+from ba3us.methods.options import NonNegative
 from ba3us.methods.registry import Published, Settings, register
 from ba3us.methods.shared import Selective, SelectiveOptions, source_risk
 from ba3us.nn import DiscriminatorBank, Network, reverse_gradient

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ba3us import losses, scores
 from ba3us.methods.base import (
-    WARMUP,
-    BelowOne,
-    Count,
     DomainOutputs,
     Inputs,
     Method,
-    MethodOptions,
-    NonNegative,
     Outputs,
     Phase,
     Recipe,
     Refresh,
-    Size,
     Step,
-    Whole,
+    source_phase,
 )
-from ba3us.nn import Discriminator, Network
+from ba3us.methods.options import BelowOne, Count, MethodOptions, NonNegative, Size, Whole
+from ba3us.nn import Discriminator, Network, reverse_gradient
 from ba3us.schedules import ramp
 
 
@@ -75,18 +70,16 @@ class SourceStageOptions(SourceRiskOptions):
 
     @property
     def first_stage(self) -> int:
-        """Updates of the source stage, out of `steps`."""
+        """Steps of the source stage, out of `steps`."""
         return self.steps // 2 if self.source_steps is None else self.source_steps
 
-    def staged(self, recipe: Recipe, adapt: Phase) -> Recipe:
-        """`recipe` with the source stage as its warm-up, then `adapt` with what is left of the steps."""
+    def staged(self, recipe: Recipe, **adapt: Any) -> Recipe:
+        """`recipe` with the source stage as its warm-up; `adapt` describes the phase of the remaining steps."""
         first = self.warmup_steps + self.first_stage
-        phases: tuple[Phase, ...] = (dataclasses.replace(adapt, steps=self.steps - self.first_stage),)
-        if first:
-            decay = dataclasses.replace(recipe.decay, period=first if recipe.decay.period else None)
-            source = Phase(WARMUP, first, ("network",), adapts=False, target=False, decay=decay)
-            phases = (source, *phases)
-        return dataclasses.replace(recipe, phases=phases)
+        decay = replace(recipe.decay, period=first if recipe.decay.period else None)
+        source = (source_phase(first, decay),) if first else ()
+        phases = (*source, Phase("adapt", self.steps - self.first_stage, **adapt))
+        return replace(recipe, phases=phases)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +109,15 @@ class AdversarialOptions(SourceRiskOptions):
 def domain_scores(discriminator: nn.Module, source: Tensor, target: Tensor) -> tuple[Tensor, ...]:
     """A discriminator's logits for source and for target samples, from one call."""
     return discriminator(torch.cat([source, target])).tensor_split([len(source)])
+
+
+def reversed_domain_loss(
+    discriminator: nn.Module, outputs: Outputs, reversal: float, weights: Tensor | None = None
+) -> Tensor:
+    """A discriminator's loss on the features of both domains, whose gradient is reversed."""
+    features = (reverse_gradient(d.features, reversal) for d in (outputs.source, outputs.target))
+    d_source, d_target = domain_scores(discriminator, *features)
+    return losses.adversarial_loss(d_source, d_target, weights)
 
 
 def sample_weights(source_scores: Tensor, eps: float) -> Tensor:
@@ -160,18 +162,14 @@ class SelectiveOptions(AdversarialOptions):
 
 
 class Selective(ClassWeighted):
-    """Base of PADA and SAN: class weights one step before every U-th, from all views of the target.
-
-    Both domains pass through the network together.
-    """
+    """Base of PADA and SAN: class weights one step before every U-th, from all views of the target."""
 
     options: SelectiveOptions
     joint = True
 
     def recipe(self) -> Recipe:
-        """Refresh at U-1."""
-        refresh = Refresh(every=self.options.interval, offset=-1, views=True)
-        return dataclasses.replace(super().recipe(), refresh=refresh)
+        """As any other, but for the refresh."""
+        return replace(super().recipe(), refresh=Refresh(self.options.interval, offset=-1, views=True))
 
     def log_scalars(self, step: Step) -> dict[str, float]:
         """λ, and the effective number of classes."""
@@ -184,12 +182,10 @@ class Selective(ClassWeighted):
         """Where asked for, small Gaussian weights for the new layers and the discriminator's layers."""
         if not self.options.gaussian_start:
             return
-        new = [(network.bottleneck, 0.005)]
-        if not self.options.keep_classifier:
-            new.append((network.classifier, 0.01))
-        for layer, std in new:
-            if isinstance(layer, nn.Linear):
-                nn.init.normal_(layer.weight, 0.0, std)
+        if isinstance(network.bottleneck, nn.Linear):
+            nn.init.normal_(network.bottleneck.weight, 0.0, 0.005)
+        if isinstance(network.classifier, nn.Linear) and not self.options.keep_classifier:
+            nn.init.normal_(network.classifier.weight, 0.0, 0.01)
         for weight, std in zip(discriminator, (0.01, 0.01, 0.3)):
             nn.init.normal_(weight, 0.0, std)
 
@@ -216,7 +212,7 @@ class TwoEncoders(Method):
         """A source stage, then the target's encoder and the method's own parts learn."""
         learning = [f"method.{name}" for name, _ in self.named_children() if name != "source_encoder"]
         trains = ("network.backbone", "network.bottleneck", *learning)
-        return self.options.staged(super().recipe(), Phase("adapt", self.options.steps, trains))
+        return self.options.staged(super().recipe(), trains=trains)
 
     def begin_phase(self, network: Network, phase: Phase) -> None:
         """The source keeps the encoder as it is now."""

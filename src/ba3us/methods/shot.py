@@ -11,21 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ba3us import losses
-from ba3us.methods.base import (
-    BelowOne,
-    DomainOutputs,
-    Method,
-    MethodInfo,
-    MethodOptions,
-    NonNegative,
-    NormedBatch,
-    Outputs,
-    Phase,
-    Recipe,
-    Refresh,
-    Step,
-    Whole,
-)
+from ba3us.methods.base import DomainOutputs, Method, MethodInfo, Outputs, Recipe, Refresh, Step
+from ba3us.methods.options import BelowOne, MethodOptions, NonNegative, NormedBatch, Whole
 from ba3us.methods.registry import Published, Settings, by_epochs, register
 from ba3us.methods.shared import SourceStageOptions, source_risk
 from ba3us.nn import Head, Network
@@ -53,18 +40,13 @@ class SHOTOptions(SourceStageOptions):
 
     @property
     def interval(self) -> int:
-        """Updates between two rounds of pseudo-labels."""
+        """Steps between two rounds of pseudo-labels."""
         return self.refresh_every or max(1, (self.steps - self.first_stage) // 15)
 
 
 def _published(name: str) -> Published:
     """50 epochs over nine tenths of the source, then 15 over the target."""
-    settings: Settings = {
-        "batch_size": 64,
-        "learning_rate": 0.01,
-        "decay_gamma": 10.0,
-        "smallest_class": 10,
-    }
+    settings: Settings = {"batch_size": 64, "learning_rate": 0.01, "decay_gamma": 10.0, "smallest_class": 10}
 
     def count(source: int, target: int) -> Settings:
         stages = 50 * -(-source * 9 // 640), 15 * -(-target // 64)
@@ -124,7 +106,7 @@ class SHOT(Method):
         """A source stage, then the target alone, with pseudo-labels from the start."""
         c = self.options
         encoder = ("network.backbone", "network.bottleneck")
-        recipe = c.staged(super().recipe(), Phase("adapt", c.steps, encoder, source=False))
+        recipe = c.staged(super().recipe(), trains=encoder, source=False)
         return dataclasses.replace(recipe, refresh=Refresh(c.interval, at_start=True, features=True))
 
     def warmup_losses(self, outputs: Outputs) -> dict[str, Tensor]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from torch import Tensor
 
 from ba3us.methods.base import Method, MethodInfo, Outputs, Recipe, Step
@@ -33,10 +31,7 @@ class SourceOnly(Method):
 
     def recipe(self) -> Recipe:
         """As any other, but no target batch is ever drawn."""
-        recipe = super().recipe()
-        return dataclasses.replace(
-            recipe, phases=tuple(dataclasses.replace(p, target=False) for p in recipe.phases)
-        )
+        return super().recipe().in_every_phase(target=False)
 
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """The warm-up's terms, throughout."""

@@ -14,18 +14,8 @@ from torch import Tensor, nn
 
 from ba3us import losses
 from ba3us.errors import require
-from ba3us.methods.base import (
-    DomainOutputs,
-    Fraction,
-    Inputs,
-    Method,
-    MethodInfo,
-    NonNegative,
-    Outputs,
-    Range,
-    Size,
-    Step,
-)
+from ba3us.methods.base import DomainOutputs, Inputs, Method, MethodInfo, Outputs, Step
+from ba3us.methods.options import Fraction, NonNegative, Range, Size
 from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import SourceRiskOptions, source_risk
 from ba3us.nn import Network

@@ -10,40 +10,20 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from dataclasses import dataclass
-from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ba3us import losses
-from ba3us.errors import UserError
-from ba3us.methods.base import (
-    Method,
-    MethodInfo,
-    NonNegative,
-    Outputs,
-    Positive,
-    PositiveFraction,
-    Recipe,
-    Step,
-)
+from ba3us.methods.base import Method, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.options import NonNegative, Positive, PositiveFraction
 from ba3us.methods.registry import BUDGET, Published, register
 from ba3us.methods.shared import SourceRiskOptions, source_risk
-from ba3us.nn import Network
 
 FARTHEST = 600.0  # a cost, in units of ε: exp(-600) is almost 0, and above 0 in float64
 NOTE = "Checked against BenchmarkPDA's numbers; its settings are those of Office-Home."
 PUBLISHED = {"office-home": Published({**BUDGET["office-home"], "batch_size": 65}, note="From BenchmarkPDA.")}
-
-
-def pot() -> ModuleType:
-    """The package POT, imported where it is used."""
-    try:
-        import ot
-    except ImportError as error:
-        raise UserError("JUMBOT and m-POT need the package POT, which is missing: pip install POT.") from error
-    return ot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +41,10 @@ class TransportOptions(SourceRiskOptions):
 
 
 class Transport(Method):
-    """min  CE + η3·Σ π∘M."""
+    """min  CE + η3·Σ π∘M, by the plan of a subclass."""
 
     Options = TransportOptions
     options: TransportOptions
-
-    def __init__(self, options: TransportOptions, network: Network) -> None:
-        super().__init__(options, network)
-        pot()  # raises here if it is missing
 
     def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
         """π for a cost matrix, with uniform weights on both sides."""
@@ -129,13 +105,12 @@ class Jumbot(Transport):
 
     def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
         """Unbalanced Sinkhorn with the kernel exp(-M/ε), as POT had it when the paper was written."""
+        from ot.unbalanced import sinkhorn_knopp_unbalanced
+
         c = self.options
-        return pot().unbalanced.sinkhorn_knopp_unbalanced(
-            *uniform(cost),
-            np.minimum(cost, FARTHEST * c.regularisation),
-            c.regularisation,
-            c.marginal_penalty,
-            reg_type="entropy",
+        cost = np.minimum(cost, FARTHEST * c.regularisation)
+        return sinkhorn_knopp_unbalanced(
+            *uniform(cost), cost, c.regularisation, c.marginal_penalty, reg_type="entropy"
         )
 
 
@@ -176,12 +151,13 @@ class MPOT(Transport):
 
     def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
         """Partial transport, entropic or (ε = 0) exact."""
-        solvers, weights, epsilon = pot().partial, uniform(cost), self.options.regularisation
-        mass = min(
-            self.mass(step), *(side.sum() for side in weights)
-        )  # equal weights add up to 1 except for rounding
+        from ot import partial
+
+        weights, epsilon = uniform(cost), self.options.regularisation
+        # equal weights add up to 1 except for rounding
+        mass = min(self.mass(step), *(side.sum() for side in weights))
         if epsilon == 0:
-            return solvers.partial_wasserstein(*weights, cost, m=mass)
+            return partial.partial_wasserstein(*weights, cost, m=mass)
         # only differences of costs count; the original runs 1000 sweeps, most of which change nothing
         cost = np.minimum(cost - cost.min(), FARTHEST * epsilon)
-        return solvers.entropic_partial_wasserstein(*weights, cost, epsilon, m=mass, stopThr=1e-8)
+        return partial.entropic_partial_wasserstein(*weights, cost, epsilon, m=mass, stopThr=1e-8)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ba3us import losses
-from ba3us.methods.base import DomainOutputs, Group, Inputs, MethodInfo, NonNegative, Outputs, Recipe, Step
+from ba3us.methods.base import DomainOutputs, Group, Inputs, MethodInfo, Outputs, Recipe, Step
+from ba3us.methods.options import NonNegative
 from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import ClassWeighted, SourceRiskOptions, source_risk
 from ba3us.nn import Network
@@ -61,33 +62,31 @@ class Twins(ClassWeighted):
 
     def recipe(self) -> Recipe:
         """The twin learns like the network, also in a warm-up."""
-        recipe = super().recipe()
+        recipe = super().recipe().in_every_phase(trains=("network", "method"))
         backbone = Group("method.twin.backbone", self.options.backbone_scale, self.options.momentum)
-        phases = tuple(dataclasses.replace(p, trains=("network", "method")) for p in recipe.phases)
-        return dataclasses.replace(recipe, phases=phases, groups=(backbone, *recipe.groups))
+        return dataclasses.replace(recipe, groups=(backbone, *recipe.groups))
 
     def borrow(self, step: Step) -> int:
         """A source batch of the twin's own."""
         return self.options.batch_size
 
-    def _twin(self, network: Network, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
-        shared = self.options.shared_backbone
-        return [self.twin(network.backbone(x) if shared else x) for x in batches]
+    def _twin(self, network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.twin(network.backbone(x) if self.options.shared_backbone else x)
 
     def outputs(self, network: Network, inputs: Inputs) -> Outputs:
         """The network on source and target, the twin on its own source samples and on the target."""
         first = super().outputs(network, inputs._replace(borrowed=inputs.borrowed.none()))
         own = inputs.borrowed if len(inputs.borrowed.x) else inputs.source
-        features, logits = self._twin(network, own.x)[0]
+        features, logits = self._twin(network, own.x)
         twin = DomainOutputs(features, logits, own.rows, own.labels)
         if not len(inputs.target.x):
             return dataclasses.replace(first, borrowed=twin)
-        other = {"twin": self._twin(network, inputs.target.x)[0][1]}
+        other = {"twin": self._twin(network, inputs.target.x)[1]}
         return dataclasses.replace(first, borrowed=twin, target=dataclasses.replace(first.target, extra=other))
 
     def predict(self, network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
         """The mean of both predictions."""
-        (features, first), (_, second) = network(x), self._twin(network, x)[0]
+        (features, first), (_, second) = network(x), self._twin(network, x)
         both = torch.logaddexp(first.log_softmax(dim=1), second.log_softmax(dim=1))
         return features, both - math.log(2)
 

@@ -20,7 +20,7 @@ from ba3us import methods
 from ba3us.data import Target
 from ba3us.data.machine import total_memory
 from ba3us.errors import UserError, require
-from ba3us.methods.base import MethodOptions
+from ba3us.methods.options import MethodOptions
 from ba3us.nn import Network
 from ba3us.nn.backbones import Backbone
 from ba3us.run import opening

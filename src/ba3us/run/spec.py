@@ -18,7 +18,7 @@ from ba3us import methods
 from ba3us.data.machine import DEFAULT_CACHE_GB
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.methods.auto import NAME as AUTO
-from ba3us.methods.base import MethodOptions
+from ba3us.methods.options import MethodOptions
 from ba3us.training.distributed import check_accelerator
 from ba3us.training.monitoring import ON_COLLAPSE, ON_NAN
 
