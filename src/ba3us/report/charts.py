@@ -14,7 +14,6 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -42,18 +41,16 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.labelcolor": _FAINT,
     "axes.labelsize": 10, "axes.labelpad": 3, "grid.color": _GRID, "grid.linewidth": 1,
     "xtick.color": _GRID, "ytick.color": _GRID, "xtick.labelcolor": _INK, "ytick.labelcolor": _INK,
-    "xtick.major.size": 3, "ytick.major.size": 0, "svg.fonttype": "none",
+    "xtick.major.size": 3, "ytick.major.size": 0, "svg.fonttype": "none", "axes.unicode_minus": False,
 }  # fmt: skip
+_NUMBER = "{x:,.10g}"
+_ON_PAGE: dict[str, Any] = {"transform": None, "va": "center"}  # for words at a place of the page
 _ATTRIBUTES = ("fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "text-anchor")
 
 
 def colour_class(number: int) -> str:
     """The class of the series at that place."""
     return f"k{number % N_COLOURS}"
-
-
-def _marker(number: int) -> str:
-    return _MARKERS[number % len(_MARKERS)]
 
 
 def _outline(marker: str) -> str:
@@ -70,17 +67,6 @@ def shorten(name: str, length: int = 16) -> str:
     """A name on one line, cut to `length` letters."""
     name = visible(name)
     return name if len(name) <= length else f"{name[: length - 1]}…"
-
-
-# --- from matplotlib to the page ----------------------------------------------------------------------------
-
-
-class _Series(NamedTuple):
-    """What an artist becomes: an element with a class, which belongs to `groups`; its points have `tips`."""
-
-    class_: str
-    groups: str
-    tips: Sequence[str]
 
 
 class _Plot:
@@ -101,13 +87,13 @@ class _Plot:
         self.axes = self.figure.add_axes(
             (left / width, bottom / height, 1 - (left + right) / width, 1 - (top + bottom) / height)
         )
-        self._series: dict[str, _Series] = {}
+        self._series: dict[str, tuple[dict[str, str], list[str]]] = {}  # by id: attributes, tooltips
 
     def add(self, artist: Any, class_: str, groups: str = "", tips: Iterable[str] = ()) -> None:
         """Give an artist a class of page.css. Names of users are no part of its id."""
         name = f"series-{len(self._series)}"
         artist.set_gid(name)
-        self._series[name] = _Series(class_, groups, list(tips))
+        self._series[name] = {"class": class_, "data-group": groups}, list(tips)
 
     def line(self, x: Any, y: Any, class_: str, groups: str = "") -> None:
         """A line through points."""
@@ -127,17 +113,9 @@ class _Plot:
         """Words at a place; `options` are matplotlib's."""
         self.add(self.axes.text(x, y, words, **options), class_, groups)
 
-    def pixels(self, x: Any, y: Any) -> np.ndarray:
-        """Places on the page for places in the axes, [n, 2] points from the top left."""
-        places = self.axes.transData.transform(np.column_stack([x, y]).astype(float))
-        return places * [1, -1] + [0, self.figure.bbox.height]
-
-    def text_at(
-        self, x: float, y: float, words: str, class_: str = "", groups: str = "", ha: str = "left"
-    ) -> None:
-        """Words at a place on the page, in points from the top left."""
-        words_at = (x, self.figure.bbox.height - y)
-        self.text(*words_at, words, class_, groups, transform=None, ha=ha, va="center")
+    def places(self, x: Any, y: Any) -> np.ndarray:
+        """Where points of the axes are on the page, [n, 2] points from the lower left; text takes them, too."""
+        return self.axes.transData.transform(np.column_stack([x, y]).astype(float))
 
     def svg(self, salt: str) -> Markup:
         """The drawing; `salt` tells its ids from those of the page's other charts."""
@@ -148,67 +126,53 @@ class _Plot:
         undated = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         self.figure.savefig(file, format="svg", transparent=True, metadata=undated)
         root = ElementTree.fromstring(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", file.getvalue()))
-        for parent in list(root.iter()):
-            parent.tag = parent.tag.rpartition("}")[2]
-            for child in list(parent):
-                if child.tag.rpartition("}")[2] in ("metadata", "style", "clipPath"):
-                    parent.remove(child)
-        inside = {id(each) for definition in root.iter("defs") for each in definition.iter()}
-        references = {each.get(_LINK, "")[1:] for each in root.iter("use")}
-        for element in root.iter():
-            series = self._series.get(element.attrib.get("id", ""))
-            _to_attributes(element, references)
-            if series is not None:
-                _mark(element, series, inside)
+        references = {each.get(_LINK, "")[1:] for each in root.iter("{http://www.w3.org/2000/svg}use")}
+        self._restyle(root, references, _ATTRIBUTES)
         for name in ("width", "height", "version"):
-            root.attrib.pop(name, None)
+            del root.attrib[name]
         root.attrib |= {"aria-hidden": "true", "focusable": "false"}
         text = ElementTree.tostring(root, encoding="unicode")
         return Markup(re.sub("|".join(_THEME), lambda found: _THEME[found[0]], text))
 
+    def _restyle(self, element: ElementTree.Element, references: set[str], styles: Sequence[str]) -> None:
+        """Turn `styles` into attributes and drop what the page does not need, here and below.
+
+        A series gets its class and groups, which have the colours, and a tooltip for each of its points.
+        """
+        attributes, tips = self._series.get(element.attrib.get("id", ""), ({}, []))
+        if attributes:
+            styles = ("text-anchor", "fill-opacity")
+        old = dict(element.attrib)
+        element.attrib.clear()
+        element.tag = element.tag.rpartition("}")[2]
+        element.tail = None
+        element.text = element.text if (element.text or "").strip() else None
+        for name, value in old.items():
+            if name == "style":
+                pairs = (part.split(":", 1) for part in value.split(";") if ":" in part)
+                element.attrib.update({k.strip(): v.strip() for k, v in pairs if k.strip() in styles})
+            elif name in ("d", "x", "y", "transform", "viewBox"):  # short fractions: half the size
+                shorter = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1):g}", value)
+                element.set(name, " ".join(shorter.split()))
+            elif name == _LINK:
+                element.set("href", value)
+            elif name != "clip-path" and (name != "id" or value in references):
+                element.set(name, value)
+        for child in list(element):
+            if child.tag.rpartition("}")[2] in ("metadata", "style", "clipPath"):
+                element.remove(child)
+            else:
+                self._restyle(child, references, styles)
+        element.attrib.update({name: value for name, value in attributes.items() if value})
+        definitions = {id(each) for group in element.iter("defs") for each in group.iter()}
+        points = [e for e in element.iter() if e.tag in ("path", "use", "text") and id(e) not in definitions]
+        for point, tip in zip(points, tips):
+            if tip:
+                ElementTree.SubElement(point, "title").text = tip
+
 
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _LINK = "{http://www.w3.org/1999/xlink}href"
-
-
-def _to_attributes(element: ElementTree.Element, references: set[str]) -> None:
-    """Turn styles into attributes; drop ids that nothing refers to, namespaces, blanks and long fractions."""
-    old = dict(element.attrib)
-    element.attrib.clear()
-    element.tail = None
-    element.text = element.text if (element.text or "").strip() else None
-    for name, value in old.items():
-        if name == "style":
-            styles = dict(part.strip().split(": ", 1) for part in value.split(";") if ": " in part)
-            element.attrib.update({name: styles[name] for name in _ATTRIBUTES if name in styles})
-        elif name in ("d", "x", "y", "transform", "viewBox"):
-            element.set(name, re.sub(r"-?\d+\.\d+", _rounded, " ".join(value.split())))
-        elif name == _LINK:
-            element.set("href", value)
-        elif name != "clip-path" and (name != "id" or value in references):
-            element.set(name, value)
-
-
-def _rounded(number: re.Match[str]) -> str:
-    return f"{float(number[0]):.1f}".removesuffix(".0")
-
-
-def _mark(group: ElementTree.Element, series: _Series, inside: set[int]) -> None:
-    """Class and groups of a series, and a tooltip for each of its points; page.css has the colours."""
-    if series.class_:
-        group.set("class", series.class_)
-    if series.groups:
-        group.set("data-group", series.groups)
-    shapes = [each for each in group.iter() if each.tag in ("path", "use", "text")]
-    for shape in shapes:
-        styles = dict(part.strip().split(": ", 1) for part in shape.get("style", "").split(";") if ": " in part)
-        shape.attrib.pop("style", None)
-        for name in ("text-anchor", "fill-opacity"):
-            if name in styles:
-                shape.set(name, styles[name])
-    for shape, tip in zip((each for each in shapes if id(each) not in inside), series.tips):
-        if tip:
-            ElementTree.SubElement(shape, "title").text = tip
 
 
 @contextmanager
@@ -223,14 +187,6 @@ def _plot(*size: float, **margins: float) -> Iterator[_Plot]:
         yield _Plot(*size, **margins)
 
 
-def _number(value: float, _: float = 0) -> str:
-    return f"{value:,.10g}"
-
-
-def _percent(value: float, _: float = 0) -> str:
-    return f"{100 * value:.10g} %"
-
-
 def _fit(axis: Any, values: Iterable[float], *bounds: float, percent: bool = False) -> None:
     """Limits over all finite `values` with a little air, up to `bounds` without; a few round ticks."""
     from matplotlib.ticker import MaxNLocator
@@ -241,7 +197,7 @@ def _fit(axis: Any, values: Iterable[float], *bounds: float, percent: bool = Fal
     limits = low if low in bounds else low - air, high if high in bounds and high > low else high + air
     getattr(axis.axes, f"set_{axis.axis_name}lim")(*limits)
     axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    axis.set_major_formatter(_percent if percent else _number)
+    axis.set_major_formatter((lambda v, _: f"{100 * v:.10g} %") if percent else _NUMBER)
 
 
 def _free_place(
@@ -249,7 +205,7 @@ def _free_place(
 ) -> tuple[float, float]:
     """Where a name fits: at one of the `starts`, as near to `y` as can be, on no other name."""
     for distance in itertools.count(0, 3):
-        for start, place in itertools.product(starts, (y + distance, y - distance)):
+        for start, place in itertools.product(starts, (y - distance, y + distance)):
             hits = any(start < x + w and x < start + width and abs(place - at) < 12 for x, at, w in taken)
             if not hits and 0 < start < WIDTH - width:
                 taken.append((start, place, width))
@@ -257,11 +213,7 @@ def _free_place(
     raise AssertionError("a page has no end")
 
 
-# --- curves -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """Values over the training steps."""
 
     name: str
@@ -270,8 +222,7 @@ class Curve:
     class_: str = "k0"
 
 
-@dataclass(frozen=True)
-class CurveAxes:
+class CurveAxes(NamedTuple):
     """What all curves of a run share: the `selected` step, the last one, and where each phase begins."""
 
     selected: float
@@ -316,9 +267,6 @@ def curves(
         return Chart(title, summary, plot.svg(title), legend)
 
 
-# --- scatter ------------------------------------------------------------------------------------------------
-
-
 def scatter(
     title: str, summary: str, points: pd.DataFrame, names: Sequence[str], axes: tuple[str, str] = ("", "")
 ) -> Chart:
@@ -339,28 +287,22 @@ def scatter(
             plot.dots(
                 part["x"], part["y"], f"dot {domain} {colour}", f"{domain} c{number}", part["text"], **shape
             )
-        _name_classes(plot, points, names)
+        # each class's name amid its points, so that no colour is needed to find it; none upon another
+        taken: list[tuple[float, float, float]] = []
+        medians = points[points["colour"] >= 0].groupby("colour")[["x", "y"]].median()
+        places = plot.places(medians["x"], medians["y"])
+        for at in np.argsort(-places[:, 1], kind="stable"):
+            number, (x, y) = int(medians.index[at]), places[at]
+            name = shorten(names[number])
+            width = _LETTER * len(name)
+            start, y = _free_place([min(max(x - width / 2, 4), WIDTH - width - 4)], y, width, taken)
+            plot.text(start + width / 2, y, name, "name", f"c{number}", ha="center", **_ON_PAGE)
         drawing = plot.svg(title)
     shapes = {"source": _outline("s"), "target": _outline("o")}
     domains = [Key(d, d, f"dot {d}", shapes[d]) for d in shapes if (points["domain"] == d).any()]
     classes = [Key(f"c{n}", name, f"dot {colour_class(n)}", _outline("o")) for n, name in enumerate(names)]
     others = [Key("c-1", "other classes", f"dot {REST}", _outline("o"))] if (points["colour"] < 0).any() else []
     return Chart(title, summary, drawing, [*domains, *classes, *others])
-
-
-def _name_classes(plot: _Plot, points: pd.DataFrame, names: Sequence[str]) -> None:
-    """Each class's name amid its points, so that no colour is needed to find it; none upon another."""
-    taken: list[tuple[float, float, float]] = []
-    medians = points[points["colour"] >= 0].groupby("colour")[["x", "y"]].median()
-    places = plot.pixels(medians["x"], medians["y"])
-    for at in np.argsort(places[:, 1], kind="stable"):
-        number, (x, y) = int(medians.index[at]), places[at]
-        width = _LETTER * len(shorten(names[number]))
-        start, y = _free_place([min(max(x - width / 2, 4), WIDTH - width - 4)], y, width, taken)
-        plot.text_at(start + width / 2, y, shorten(names[number]), "name", f"c{number}", ha="center")
-
-
-# --- confusion matrix ---------------------------------------------------------------------------------------
 
 
 def confusion_matrix(
@@ -374,19 +316,18 @@ def confusion_matrix(
     right = WIDTH - left - cell * len(columns)
     totals = counts.sum(axis=1, keepdims=True)
     proportions = counts / np.maximum(1, totals)
-    i, j = (places.ravel() for places in np.indices(counts.shape))
     tips = [
-        f"{rows[a]}\npredicted as {columns[b]}: {counts[a, b]} of {totals[a, 0]} samples"
-        f" ({100 * proportions[a, b]:.1f} %)"
-        if counts[a, b]
+        f"{rows[a]}\npredicted as {columns[b]}: {n} of {totals[a, 0]} samples ({100 * proportions[a, b]:.1f} %)"
+        if n
         else ""
-        for a, b in zip(i.tolist(), j.tolist())
+        for (a, b), n in np.ndenumerate(counts)
     ]
     with _plot(WIDTH, top + cell * len(rows) + 4, left=left, top=top, right=right, bottom=4) as plot:
         axes = plot.axes
         axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), ylabel="true class")
         shades = [(0, 0, 0, round(0.03 + 0.97 * p, 2)) for p in proportions.ravel()]
-        plot.dots(j, i, "heat", tips=tips, marker="s", size=max(cell - 1, 0.5), colours=shades)
+        i, j = np.indices(counts.shape)
+        plot.dots(j.ravel(), i.ravel(), "heat", tips=tips, marker="s", size=max(cell - 1, 0.5), colours=shades)
         if len(columns) <= _MAX_WRITTEN:
             for a, b in zip(*counts.nonzero()):
                 dark = "onheat" if proportions[a, b] > 0.55 else ""
@@ -403,32 +344,23 @@ def confusion_matrix(
         return Chart(title, summary, plot.svg(title))
 
 
-# --- bars in tables -----------------------------------------------------------------------------------------
-
-
 def bar(proportion: float, interval: tuple[float, float] | None = None, words: str = "") -> Markup:
     """A bar over that part of its cell (0 … 1), with the ends of an interval; `words` say the same."""
-    drawn = Markup('<rect width="{}" height="100%" class="bar"/>').format(_within(proportion))
+
+    def within(part: float) -> str:
+        return f"{100 * min(max(part, 0), 1) if math.isfinite(part) else 0:.1f}%"
+
+    drawn = Markup('<rect width="{}" height="100%" class="bar"/>').format(within(proportion))
     if interval is not None and all(map(math.isfinite, interval)):
-        low, high = map(_within, interval)
+        low, high = map(within, interval)
         for x1, x2, y1, y2 in ((low, high, 50, 50), (low, low, 20, 80), (high, high, 20, 80)):
             line = Markup('<line x1="{}" x2="{}" y1="{}%" y2="{}%" class="interval"/>')
             drawn += line.format(x1, x2, y1, y2)
-    return Markup('<svg class="bar" role="img" aria-label="{0}"><title>{0}</title>{1}</svg>').format(
-        words, drawn
-    )
+    whole = Markup('<svg class="bar" role="img" aria-label="{0}"><title>{0}</title>{1}</svg>')
+    return whole.format(words, drawn)
 
 
-def _within(proportion: float) -> str:
-    """A part of a cell; nothing if it is not known."""
-    return f"{100 * min(max(proportion, 0), 1) if math.isfinite(proportion) else 0:.1f}%"
-
-
-# --- benchmarks ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """A value, its tooltip, and the place in the legend that it belongs to."""
 
     value: float
@@ -436,8 +368,7 @@ class Mark:
     key: int = 0
 
 
-@dataclass(frozen=True)
-class MethodRow:
+class MethodRow(NamedTuple):
     """A method: its values and, if it is drawn, their mean."""
 
     name: str
@@ -456,38 +387,35 @@ def strips(
     left = _LETTER * max((len(shorten(row.name, _MAX_LETTERS)) for row in rows), default=0) + 10
     with _plot(SMALL if small else WIDTH, _ROW * len(rows) + 48, left=left, top=8) as plot:
         axes = plot.axes
-        known = [mark for row in rows for mark in row.marks if math.isfinite(mark.value)]
-        _fit(axes.xaxis, [m.value for m in known] + ([] if reference is None else [reference]))
+        known = [(m, y) for y, row in enumerate(rows) for m in row.marks if math.isfinite(m.value)]
+        _fit(axes.xaxis, [m.value for m, _ in known] + ([] if reference is None else [reference]))
         axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=label)
         axes.set_yticks(range(len(rows)), [shorten(row.name, _MAX_LETTERS) for row in rows])
         axes.grid(axis="x")
         axes.spines["left"].set_visible(False)
         if reference is not None:
             plot.add(axes.axvline(reference), "reference")
-        points: dict[int, list[tuple[float, int, str]]] = {}
         for y, row in enumerate(rows):
-            values = [m.value for m in row.marks if math.isfinite(m.value)]
-            for mark in row.marks:
-                if math.isfinite(mark.value):
-                    points.setdefault(mark.key, []).append((mark.value, y, f"{row.name}\n{mark.tip}"))
+            values = [m.value for m, row_of in known if row_of == y]
             if not values:
-                place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
-                plot.text(0.01, y, "no finished run", "faint", **place)
+                plot.text(
+                    0.01, y, "no finished run", "faint", transform=axes.get_yaxis_transform(), va="center"
+                )
             elif row.mean is not None:
                 plot.line([min(values), max(values)], [y, y], "line k0")
                 plot.dots([row.mean], [y], "dot k0", marker="s", size=6.5)
-        for key, marks in sorted(points.items()):
-            x, y_, tips = zip(*marks)
-            shape = {"marker": _marker(key), "size": 8.0} if legend else {"size": 4.2}
+        for key in sorted({m.key for m, _ in known}):
+            x, y_, tips = zip(*((m.value, y, f"{rows[y].name}\n{m.tip}") for m, y in known if m.key == key))
+            shape = {"marker": _MARKERS[key % len(_MARKERS)], "size": 8.0} if legend else {"size": 4.2}
             plot.dots(x, y_, f"dot {colour_class(key)}", f"s{key}" if legend else "", tips, **shape)
         keys = [
-            Key(f"s{n}", name, f"dot {colour_class(n)}", _outline(_marker(n))) for n, name in enumerate(legend)
+            Key(f"s{n}", name, f"dot {colour_class(n)}", _outline(_MARKERS[n % len(_MARKERS)]))
+            for n, name in enumerate(legend)
         ]
         return Chart(title, summary, plot.svg(title), keys)
 
 
-@dataclass(frozen=True)
-class CostPoint:
+class CostPoint(NamedTuple):
     """A method by its cost and its accuracy."""
 
     name: str
@@ -509,13 +437,13 @@ def costs(title: str, summary: str, points: Sequence[CostPoint], labels: tuple[s
         axes.set_xlim(min(x, default=1) / 1.4, max(x, default=1) * 1.4)
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(_number)
+        axes.xaxis.set_major_formatter(_NUMBER)
         axes.grid(axis="y")
         plot.dots(x, y, "dot k0", tips=[f"{p.name}\n{p.tip}" for p in points], size=8)
-        places = plot.pixels(x, y)
+        places = plot.places(x, y)
         taken = [(a - 5, b, 10.0) for a, b in places]
         for point, (a, b) in zip(points, places):
             name = shorten(point.name, _MAX_LETTERS)
             width = _LETTER * len(name)
-            plot.text_at(*_free_place([a + 8, a - 8 - width], b, width, taken), name)
+            plot.text(*_free_place([a + 8, a - 8 - width], b, width, taken), name, **_ON_PAGE)
         return Chart(title, summary, plot.svg(title))
