@@ -73,7 +73,7 @@ def cli_page() -> str:
     command = get_command(app)
     lines = ["# Commands", "", str(command.help), ""]
     lines += ["Every command has `--help`. A mistake is answered with one sentence and exit code 2.", ""]
-    for name, sub in sorted(command.commands.items()):  # type: ignore[attr-defined]
+    for name, sub in command.commands.items():  # type: ignore[attr-defined]
         lines += [f"## ba3us {name}", "", sub.help or "", "", "| | | default |", "|---|---|---|"]
         lines += [_row(parameter) for parameter in sub.params]
         lines.append("")
@@ -85,10 +85,13 @@ def _row(parameter: Any) -> str:
         name = f"`{parameter.name.upper()}`"
     else:
         name = ", ".join(f"`{option}`" for option in [*parameter.opts, *parameter.secondary_opts])
-    needed = "needed" if parameter.required else ""
-    default = needed if parameter.default in (None, False, ...) else f"`{parameter.default}`"
-    said = (getattr(parameter, "help", None) or "").replace("|", "\\|")
-    return f"| {name} | {said} | {default} |"
+    default = "needed" if parameter.required else ""
+    if parameter.default not in (None, False, ...):
+        default = f"`{parameter.default}`"
+    elif isinstance(words := getattr(parameter, "show_default", None), str):
+        default = words  # what happens where the option is not given
+    text = (getattr(parameter, "help", None) or "").replace("|", "\\|")
+    return f"| {name} | {text} | {default} |"
 
 
 def _pages(nav: list[Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ import ba3us
 from arrays_toys import FAST, clouds
 from ba3us import PartialAdapter
 from ba3us.cli import main
-from ba3us.cli.app import with_options
+from ba3us.cli.app import option_names
 from ba3us.errors import UserError
 
 X, Y, XT, YT = clouds()
@@ -123,15 +123,15 @@ def test_no_message_of_the_library_names_an_option_of_the_command_line(folder):
 
 
 def test_the_command_line_names_options():
-    assert with_options("`n_threads` is 0: it must be 1 or more.") == "--threads is 0: it must be 1 or more."
-    assert with_options("Add `on_nan='retry'`, or `cache_gb=0`.") == "Add --on-nan retry, or --cache-gb 0."
-    assert with_options("`skip_count_check`, `method_params`") == "--skip-count-check, --set"
-    assert with_options("The file `odd` stays.") == "The file `odd` stays."
+    assert option_names("`n_threads` is 0: it must be 1 or more.") == "--threads is 0: it must be 1 or more."
+    assert option_names("Add `on_nan='retry'`, or `cache_gb=0`.") == "Add --on-nan retry, or --cache-gb 0."
+    assert option_names("`skip_count_check`, `method_params`") == "--skip-count-check, --set"
+    assert option_names("The file `odd` stays.") == "The file `odd` stays."
 
 
 def test_a_diverging_run_says_what_to_do():
     with pytest.raises(
-        UserError, match=r"The .* became nan at step .* lower learning_rate, standardise the inputs"
+        UserError, match=r"The .* became nan at step .* lower learning_rate or standardise the inputs"
     ):
         PartialAdapter("ba3us", standardize=False, **FAST).fit(1e18 * X, Y, XT)
 

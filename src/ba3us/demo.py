@@ -1,17 +1,17 @@
-"""Three systems on real digits, over seeds, with nothing to download.
+"""``ba3us demo``: three methods on real digits, over seeds, with nothing to download.
 
 MNIST's ten digits are the source, scikit-learn's digits 0–4 the target; pixels are the features. Nothing was
-chosen by looking at the target's labels: all settings are the package's own.
+chosen by looking at the target's labels: all settings are ba3us defaults.
 """
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,22 +19,21 @@ from rich.table import Table
 
 from ba3us.adapt import train
 from ba3us.assess.scoring import selected_accuracy
-from ba3us.data.digits import PRESENT, DigitFiles, mnist_to_digits, write_task
+from ba3us.data.digits import PRESENT, mnist_to_digits, write_task
 from ba3us.data.machine import cpu_count
 from ba3us.progress import bar
 from ba3us.report import write_run_page
 from ba3us.run.opening import open_spec
-from ba3us.run.run import Run
 from ba3us.run.spec import Spec
 from ba3us.run.storage import check_free
 
-SYSTEMS = ("source-only", "ba3us-gradual", "auto")
-STEPS = 300  # the automatic choice's own
+METHODS = ("source-only", "ba3us-gradual", "auto")
+STEPS = 300  # the default of auto
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Target accuracy (%) by method and seed, at the weights selected without labels; `auto`'s verdict."""
+    """Target accuracy (%) by method and seed, at the weights selected without labels; the verdict of `auto`."""
 
     accuracies: dict[str, list[float]]
     seconds: float
@@ -43,7 +42,7 @@ class Outcome:
 
     def summary(self) -> dict[str, Any]:
         """For ``--json``."""
-        rows = [
+        results = [
             {"method": name, "mean": float(np.mean(v)), "std": float(np.std(v)), "accuracies": v}
             for name, v in self.accuracies.items()
         ]
@@ -51,7 +50,7 @@ class Outcome:
             "task": f"MNIST (10 digits) -> scikit-learn digits {PRESENT[0]}-{PRESENT[-1]}",
             "selection": "lowest mean target entropy, no target labels",
             "seconds": round(self.seconds, 1),
-            "results": rows,
+            "results": results,
             "auto": self.verdict,
             "page": self.page,
         }
@@ -70,63 +69,38 @@ class Outcome:
 def run(
     seeds: int = 3, steps: int = STEPS, workers: int = 0, quiet: bool = False, out: Path = Path("runs/demo")
 ) -> Outcome:
-    """Train every system with every seed, in single-threaded runs side by side; they repeat exactly.
+    """Train every method with every seed, each on one thread in a process of its own; results repeat exactly.
 
-    The automatic run of seed 0 is written to `out` with its page; the files it read lie beside.
+    The run of `auto` with seed 0 is written to `out` with its page; its feature files are written beside it.
     """
     check_free(out, overwrite=True, resume=False)
     task = write_task(out.with_name(f"{out.name}-data"))
-    jobs = [
-        Job(task, name, seed, steps, out if (name, seed) == ("auto", 0) else None)
-        for name in SYSTEMS
-        for seed in range(seeds)
-    ]
-    accuracies: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+    base = Spec(source=str(task.source), target=str(task.target), method_params={"steps": steps}, n_threads=1)
+    specs = [replace(base, method=name, seed=seed) for name in METHODS for seed in range(seeds)]
+    outs = [out if (spec.method, spec.seed) == ("auto", 0) else None for spec in specs]
+    accuracies: dict[str, list[float]] = {name: [] for name in METHODS}
     verdict: dict[str, Any] = {}
     start = time.perf_counter()
-    workers = workers or min(len(jobs), cpu_count())
+    workers = workers or min(len(specs), cpu_count())
     with (
-        bar("Adapting", len(jobs), show=not quiet) as progress_bar,
+        bar("Adapting", len(specs), show=not quiet) as progress_bar,
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
     ):
-        for done, (job, result) in enumerate(zip(jobs, pool.map(_outcome, jobs)), start=1):
-            accuracies[job.system].append(result[0])
-            verdict = verdict if job.out is None else result[1]
+        results = pool.map(_accuracy_and_verdict, specs, outs)
+        for done, (spec, (accuracy, found)) in enumerate(zip(specs, results), start=1):
+            accuracies[spec.method].append(accuracy)
+            verdict = verdict or found
             progress_bar.update(done, ", ".join(f"{n} {np.mean(v):.1f}" for n, v in accuracies.items() if v))
     seconds = time.perf_counter() - start
-    return Outcome(
-        accuracies, seconds, verdict, str(write_run_page(out, task.labels, show=not quiet, quick=True))
-    )
+    page = write_run_page(out, task.labels, show=not quiet, quick=True)
+    return Outcome(accuracies, seconds, verdict, str(page))
 
 
-class Job(NamedTuple):
-    """One run of the demo; `out` is where to write it, if anywhere."""
-
-    task: DigitFiles
-    system: str
-    seed: int
-    steps: int = STEPS
-    out: Path | None = None
-
-
-def trained(job: Job) -> Run:
-    """Carry a job out, on one thread."""
-    spec = Spec(
-        source=str(job.task.source),
-        target=str(job.task.target),
-        method=job.system,
-        method_params={"steps": job.steps},
-        seed=job.seed,
-        n_threads=1,
-    )
-    run, target = train(spec, open_spec(spec))
-    if job.out is not None:
-        run.save(job.out, target)
-    return run
-
-
-def _outcome(job: Job) -> tuple[float, dict[str, Any]]:
+def _accuracy_and_verdict(spec: Spec, out: Path | None) -> tuple[float, dict[str, Any]]:
+    """Train what a spec names; write the run to `out`, if it is given."""
     torch.set_num_threads(1)
-    run = trained(job)
+    run, target = train(spec, open_spec(spec))
+    if out is not None:
+        run.save(out, target)
     verdict = {} if run.verdict is None else run.verdict.to_dict()
     return 100 * selected_accuracy(run, mnist_to_digits()[3]), verdict

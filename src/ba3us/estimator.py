@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import numbers
 import shutil
 import warnings
@@ -15,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags, _safe_indexing, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -35,18 +36,9 @@ from ba3us.run.spec import Spec
 from ba3us.run.storage import candidates_folder
 from ba3us.training import Callback
 
-_WITHOUT_TARGET: dict[str, Any] = {
-    "proportion": np.nan,
-    "low": 0.0,
-    "high": 1.0,
-    "mean_probability": np.nan,
-    "present": UNCERTAIN,
-}
 # what scikit-learn's metadata routing, which skada builds on, may hand to the methods
 _FIT_METADATA = {"Xt": True, "sample_domain": True}
 _PREDICT_METADATA = {"sample_domain": True, "allow_source": True}
-_NOT_SAVED = ("callbacks", "checkpoint", "random_state")
-_LABEL_TYPES = (str, bool, int, float)  # what JSON holds
 
 
 class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
@@ -212,7 +204,12 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             In place of `Xt`, as in skada: positive for source samples, negative for target samples.
         """
         spec = self._spec()
-        source, y, target = self._domains(X, y, Xt, sample_domain)
+        if sample_domain is not None:
+            require(Xt is None, "Both Xt and sample_domain are given: leave one of them out.")
+            source, y, target = split_domains(check_array(self, X, "X", reset=True), y, sample_domain)
+        else:
+            source = check_array(self, X, "source", reset=True)
+            target = None if Xt is None else check_array(self, Xt, "target")
         adapted = target is not None
         if not adapted and self.method != SOURCE_ONLY:
             warnings.warn(
@@ -223,22 +220,11 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             )
         classes, labels = encoded(y, len(source))
         # source-only needs a target to be evaluated on, but never trains on it
-        opened = OpenedArrays(
-            ArraySamples(source.shape[1:]),
-            source,
-            labels,
-            source[:1] if target is None else target,
-            classes.tolist(),
-        )
+        evaluated = source[:1] if target is None else target
+        opened = OpenedArrays(ArraySamples(source.shape[1:]), source, labels, evaluated, classes.tolist())
+        spec = spec if adapted else spec.source_only()
         state = None if self.checkpoint is None else Path(self.checkpoint)
-        run, domain = train(
-            spec if adapted else spec.source_only(),
-            opened,
-            callbacks=self.callbacks,
-            state=state,
-            resume=True,
-            show=self.verbose,
-        )
+        run, domain = train(spec, opened, callbacks=self.callbacks, state=state, resume=True, show=self.verbose)
         if self.assess and adapted:
             run = with_verdict(run, domain, spec, opened, self.verbose)
         if state is not None:
@@ -345,20 +331,19 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         random generator the seed that was drawn is saved. Labels must be strings, numbers or booleans.
         """
         check_is_fitted(self)
-        labels = self.run_.model.blueprint.classes
-        for label in labels:
+        for label in self.run_.model.blueprint.classes:
             require(
-                isinstance(label, _LABEL_TYPES),
+                isinstance(label, str | bool | int | float),
                 f"The label {label!r} is of type {type(label).__name__}, which can't be saved: use strings.",
             )
         require(
             isinstance(self.selection, str), "A `selection` that is a function can't be saved: give a name."
         )
-        params = {name: value for name, value in self.get_params().items() if name not in _NOT_SAVED}
-        if self.method_params is not None:
-            params["method_params"] = {name: _plain(value) for name, value in self.method_params.items()}
+        params = self.get_params()
+        for name in ("callbacks", "checkpoint", "random_state"):
+            del params[name]
         estimator = {
-            "params": {name: _plain(value) for name, value in params.items()},
+            "params": json.loads(json.dumps(params, default=np.generic.item)),  # Python's numbers, not NumPy's
             "label_dtype": self.classes_.dtype.str,
             "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
             "adapted": self.best_index_ is not None,
@@ -376,16 +361,21 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         if len(samples.input_shape) != 1:
             raise UserError(f"The run in {path} is not on feature vectors: predict with ba3us predict.")
         saved = run.about.pop("estimator", {})
-        params: dict[str, Any] = {
-            name: getattr(spec, name)
-            for name in ("method", "method_params", "protocol", "task", "selection", "standardize")
-        }
-        params |= {"n_threads": spec.n_threads, "device": spec.device}
-        params |= {"assess": spec.method != AUTO and run.verdict is not None}
+        shared = (
+            "method",
+            "method_params",
+            "protocol",
+            "task",
+            "selection",
+            "standardize",
+            "n_threads",
+            "device",
+        )
+        params = {name: getattr(spec, name) for name in shared}
+        params["assess"] = spec.method != AUTO and run.verdict is not None
         try:
             model = cls(**saved.get("params", params), random_state=spec.seed)
-            dtype = saved.get("label_dtype")
-            classes = np.array(run.model.blueprint.classes, dtype if dtype is None else np.dtype(dtype))
+            classes = np.array(run.model.blueprint.classes, saved.get("label_dtype"))
             model.n_features_in_ = samples.input_shape[0]
             if names := saved.get("feature_names"):
                 model.feature_names_in_ = np.array(names, dtype=object)
@@ -413,6 +403,11 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         names = ("steps", "warmup_steps", "batch_size", "learning_rate")
         options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         options |= {"preset": self.preset} if self.method == AUTO else {}
+        seed = self.random_state
+        if isinstance(seed, numbers.Integral):
+            require(seed >= 0, f"random_state is {seed}: it must be 0 or more.")
+        else:
+            seed = check_random_state(seed).randint(2**31 - 1)
         spec = Spec(
             method=self.method,
             method_params=options | (self.method_params or {}),
@@ -420,22 +415,12 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             task=self.task,
             selection=self.selection,
             standardize=self.standardize,
-            seed=_seed(self.random_state),
+            seed=int(seed),
             n_threads=self.n_threads,
             device=self.device,
         )
         spec.method_options()  # refuse wrong options before the data is read
         return spec
-
-    def _domains(
-        self, X: Any, y: Any, Xt: Any, sample_domain: Any
-    ) -> tuple[np.ndarray, Any, np.ndarray | None]:
-        """Return source samples, their labels and target samples (None: there are none)."""
-        if sample_domain is not None:
-            require(Xt is None, "Both Xt and sample_domain are given: leave one of them out.")
-            return split_domains(check_array(self, X, "X", reset=True), y, sample_domain)
-        source = check_array(self, X, "source", reset=True)
-        return source, y, None if Xt is None else check_array(self, Xt, "target")
 
     def _collect(self, X: Any, dtype: Any, output: Callable[[Tensor, Tensor], np.ndarray]) -> np.ndarray:
         """Compute an output from features and logits of every sample, batch by batch."""
@@ -460,8 +445,12 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
             run.best.mean_probabilities if adapted else np.full(len(classes), 1 / len(classes))
         )
         presence = run.presence.drop(columns="class").set_index(pd.Index(classes, name="class"))
-        self.class_presence_ = presence if adapted else presence.assign(**_WITHOUT_TARGET)
         self.classes_present_ = classes[(presence["present"] == PRESENT).to_numpy() | (not adapted)]
+        if not adapted:
+            presence = presence.assign(
+                proportion=np.nan, low=0.0, high=1.0, mean_probability=np.nan, present=UNCERTAIN
+            )
+        self.class_presence_ = presence
         self.verdict_: Verdict | None = run.verdict
         self.leaderboard_: pd.DataFrame | None = run.leaderboard
         self.calibration_: Calibration | None = run.calibration
@@ -487,8 +476,12 @@ def check_array(estimator: PartialAdapter, x: Any, name: str, *, reset: bool = F
             len(x.shape) == 2,
             f"The {name} has shape {tuple(x.shape)}: Reshape your data to [n, features], one row per sample.",
         )
-        if not reset:
-            _check_width(estimator, x.shape[1], name)
+        if not reset and x.shape[1] != (expected := estimator.n_features_in_):
+            mismatch = f"The {name} has {x.shape[1]} features, the source {expected}"
+            if name == "X":  # scikit-learn's words
+                kind = type(estimator).__name__
+                mismatch = f"X has {x.shape[1]} features, but {kind} is expecting {expected} features as input"
+            raise UserError(f"{mismatch}: give both the same columns.")
         if isinstance(x, np.memmap):
             require(x.shape[1] > 0, f"The {name} has 0 features: give at least one column.")
             if reset:
@@ -527,42 +520,11 @@ def split_domains(x: np.ndarray, y: Any, sample_domain: Any) -> tuple[np.ndarray
     if y is not None:
         length = len(y) if hasattr(y, "__len__") else np.asarray(y).size
         require(length == len(x), f"X has {len(x)} rows but {length} labels: give one label per row.")
-        y = _take(y, source)
+        y = _safe_indexing(y, source)  # a list stays a list: an array could change the labels' type
     return _block(x, source), y, _block(x, target) if len(target) else None
-
-
-def _check_width(estimator: PartialAdapter, width: int, name: str) -> None:
-    expected = estimator.n_features_in_
-    if width != expected:
-        mismatch = (
-            f"X has {width} features, but {type(estimator).__name__} is expecting {expected} features as input"
-            if name == "X"  # scikit-learn's words
-            else f"The {name} has {width} features, the source {expected}"
-        )
-        raise UserError(f"{mismatch}: give both the same columns.")
-
-
-def _take(y: Any, rows: np.ndarray) -> Any:
-    """Take the labels of some rows; a list stays a list, because an array could change the labels' type."""
-    if hasattr(y, "iloc"):
-        return y.iloc[rows]
-    return y[rows] if isinstance(y, np.ndarray) else [y[row] for row in rows]
 
 
 def _block(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Take rows of `x`: a view if they are one block (a mapped file is not read), else a copy."""
     first, last = int(rows[0]), int(rows[-1])
     return x[first : last + 1] if last - first + 1 == len(rows) else x[rows]
-
-
-def _seed(random_state: Any) -> int:
-    if isinstance(random_state, numbers.Integral):
-        seed = int(random_state)
-        require(seed >= 0, f"random_state is {seed}: it must be 0 or more.")
-        return seed
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _plain(value: Any) -> Any:
-    """Turn numpy's scalars into Python's, which JSON holds."""
-    return value.item() if isinstance(value, np.generic) else value

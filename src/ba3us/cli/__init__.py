@@ -5,16 +5,5 @@ from ba3us.cli.app import app, main
 
 __all__ = ["app", "main"]
 
-_ORDER = (
-    "demo",
-    "check",
-    "adapt",
-    "report",
-    "predict",
-    "export",
-    "embed",
-    "methods",
-    "bench",
-    "paper",
-)  # of the work
+_ORDER = ["demo", "check", "adapt", "report", "predict", "export", "embed", "methods", "bench", "paper"]
 app.registered_commands.sort(key=lambda command: _ORDER.index(command.callback.__name__))  # type: ignore[union-attr]

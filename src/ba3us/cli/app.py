@@ -1,4 +1,4 @@
-"""The command itself: how errors, output and help look; commands are in files of their own."""
+"""What all commands share: the app, how errors and results are printed, and how options are described."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 
 from ba3us import __version__
 from ba3us.errors import UserError
-from ba3us.progress import visible
+from ba3us.progress import say
 
 app = typer.Typer(
     name="ba3us",
@@ -33,6 +33,8 @@ def option(help: str, *names: str, default: str = "", panel: str | None = None, 
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+LABELLED = typer.Argument(help="Labelled: a folder of class folders, a list file, .npz, or .npy with --labels.")
+UNLABELLED = typer.Argument(help="Unlabelled: a folder or list file of images, .npz or .npy.")
 
 
 def _version(wanted: bool) -> None:
@@ -59,19 +61,20 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except UserError as error:
-        _say(with_options(str(error)))
+        say(f"ba3us: {option_names(str(error))}")
     except OSError as error:
         if error.filename is not None:  # a name that is too long, a folder that may not be entered
-            _say(f"{error.filename} can't be used ({error.strerror}): check the path.")
+            say(f"ba3us: {error.filename} can't be used ({error.strerror}): check the path.")
             sys.exit(2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python fails again when it ends
-        if isinstance(error, BrokenPipeError):  # whoever read has heard enough
+        if isinstance(error, BrokenPipeError):  # such as with | head
             sys.exit(1)
-        _say(f"The output can't be written ({error.strerror or error}): make room, or send it elsewhere.")
+        reason = error.strerror or error
+        say(f"ba3us: The output can't be written ({reason}): make room, or send it elsewhere.")
     sys.exit(2)
 
 
-def with_options(sentence: str) -> str:
+def option_names(sentence: str) -> str:
     """Turn parameters that a message names in backticks into options: `n_threads` → --threads.
 
     Messages of the library name Python parameters, because Python users read them as well.
@@ -80,15 +83,11 @@ def with_options(sentence: str) -> str:
     names = {p.name: p.opts[0] for command in commands for p in command.params if p.opts[0].startswith("--")}
     names |= {"method_params": "--set"}
 
-    def option(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         name, value = match.groups()
         return f"{names[name]} {value or ''}".rstrip() if name in names else match.group()
 
-    return re.sub(r"`(\w+)(?:='?([^'`]*)'?)?`", option, sentence)
-
-
-def _say(sentence: str) -> None:
-    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"ba3us: {visible(sentence)}")
+    return re.sub(r"`(\w+)(?:='?([^'`]*)'?)?`", replacement, sentence)
 
 
 def show(payload: Any, json: bool, table: RenderableType | None = None) -> None:
@@ -97,9 +96,6 @@ def show(payload: Any, json: bool, table: RenderableType | None = None) -> None:
         print(jsonlib.dumps(payload, ensure_ascii=False, indent=2))
     elif table is not None:
         Console(markup=False, emoji=False).print(table)  # names of files and classes are shown as they are
-
-
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of glibc's mallopt(3)
 
 
 def keep_memory() -> None:
@@ -111,5 +107,5 @@ def keep_memory() -> None:
     """
     if platform.libc_ver()[0] == "glibc":
         library = ctypes.CDLL(None)
-        library.mallopt(_MMAP_MAX, 0)
-        library.mallopt(_TRIM_THRESHOLD, -1)
+        library.mallopt(-4, 0)  # M_MMAP_MAX
+        library.mallopt(-1, -1)  # M_TRIM_THRESHOLD

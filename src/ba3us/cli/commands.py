@@ -7,26 +7,16 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ba3us.cli.adapt import caption
-from ba3us.cli.app import Json, app, keep_memory, option, show
+from ba3us.cli.app import LABELLED, UNLABELLED, Json, app, keep_memory, option, show
+from ba3us.cli.options import with_options
 from ba3us.errors import require
 from ba3us.progress import moment, visible
 
-_STYLES = {"stop": "bold red", "warning": "yellow", "note": ""}
-
 RunPath = Annotated[Path, typer.Argument(help="A folder that 'ba3us adapt' wrote.")]
-Backbone = Annotated[str | None, option("Use this timm backbone.", default="efficientnet_lite0, offline")]
-Weights = Annotated[
-    Path | None, option("Load the backbone's weights from this file.", default="those of the backbone's name")
-]
-Root = Annotated[Path | None, option("Start the paths of list files here.", default="the list's folder")]
-Classes = Annotated[
-    Path | None, option("Read the class names of a list file, one per line.", default="its numbers")
-]
-Device = Annotated[str | None, option("Compute on auto, cpu or cuda.", default="auto")]
 
 
 @app.command()
@@ -47,42 +37,61 @@ def demo(
 
 
 @app.command()
+@with_options("labels", "root", "classes", "backbone", "weights", "workers", "cache_gb", "device")
 def check(
-    source: Annotated[
-        Path,
-        typer.Argument(help="Labelled: a folder of class folders, a list file, .npz, or .npy with --labels."),
-    ],
-    target: Annotated[Path, typer.Argument(help="Unlabelled: a folder or list file of images, .npz or .npy.")],
-    labels: Annotated[Path | None, option("Read the source's labels from this .npy file.")] = None,
-    root: Root = None,
-    classes: Classes = None,
-    backbone: Backbone = None,
-    weights: Weights = None,
+    source: Annotated[Path, LABELLED],
+    target: Annotated[Path, UNLABELLED],
     no_cost: Annotated[bool, option("Do not time training on this machine.", "--no-cost")] = False,
-    workers: Annotated[
-        int | None, option("Decode images in so many threads.", default="one per core", min=1)
-    ] = None,
-    cache_gb: Annotated[
-        float | None, option("Let the cache hold so many GB; 0: keep none.", default="10")
-    ] = None,
-    device: Device = None,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Look for what could go wrong before training; findings are not an error (exit code 0)."""
-    fields: dict[str, Any] = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in locals().items()
-        if value is not None and name not in ("json", "no_cost")
-    }
     with moment("Loading torch", not json):
         from ba3us.check import check
+        from ba3us.check.cost import in_words
+        from ba3us.methods.auto import NAME as AUTO
         from ba3us.run.spec import Spec
-    spec = Spec(**fields)
+
+    spec = Spec(source=str(source), target=str(target), **options)
     if spec.kind == "images":
         keep_memory()
     findings = check(spec, show=not json, cost=not no_cost).summary()
-    summary = {"source": str(source), "target": str(target)} | findings
-    show(summary, json, _findings(summary))
+    facts, counts, rows = findings["facts"], findings["counts"], {}
+    for domain in ("source", "target"):
+        figures = facts[domain]
+        if "images" in figures:
+            texts = [f"{figures['images']:,} images"]
+        else:
+            texts = [f"{figures['rows']:,} samples of {figures['shape']}"]
+        if sizes := figures.get("classes"):
+            texts.append(f"{len(sizes)} classes of {min(sizes.values()):,} to {max(sizes.values()):,}")
+        if "median" in figures:
+            texts.append("×".join(map(str, figures["median"])) + " pixels (median)")
+            texts.append(", ".join(f"{mode} {count:,}" for mode, count in figures["modes"].items()))
+        rows[domain] = "; ".join(texts)
+    if "domains" in facts:
+        count, known = len(facts["classes_seen_in_target"]), len(facts["source"]["classes"])
+        rows["domains"] = facts["domains"]
+        rows["κ of neighbours"] = f"{facts['neighbours_kappa']:.2f}"
+        rows["target looks like"] = f"{count} of the source's {known} classes, roughly"
+    for cost in facts.get("cost", ()):
+        spent = f"about {in_words(cost['seconds'])} and {cost['gigabytes']:.1f} GB here"
+        if cost["method"] == AUTO:
+            rows["ba3us adapt"] = f"{spent}: the automatic choice"
+        else:
+            words = f"--method {cost['method']} --train {cost['train']}"
+            rows[words] = f"{spent} with {cost['steps']:,} steps"
+    table: RenderableType = "Nothing was found that speaks against training."
+    if findings["findings"]:
+        others = [f"{counts[level]} {level}{'s' * (counts[level] != 1)}" for level in ("warning", "note")]
+        title = f"{counts['stop']} to stop for, {', '.join(others)}"
+        table = Table("", "what was found", "what to do", title=title, show_lines=True)
+        styles = {"stop": "bold red", "warning": "yellow", "note": ""}
+        for finding in findings["findings"]:
+            level = Text(finding["level"], styles[finding["level"]])
+            table.add_row(level, finding["text"], finding["advice"])
+    tables = Group(_pairs("The two domains", rows), "", table, *findings["passed_over"])
+    show({"source": str(source), "target": str(target)} | findings, json, tables)
 
 
 @app.command()
@@ -120,6 +129,7 @@ def report(
 
 
 @app.command()
+@with_options("root", "device")
 def predict(
     run: RunPath,
     data: Annotated[
@@ -132,19 +142,27 @@ def predict(
         float | None,
         option("Abstain so that at most this proportion of the other predictions is wrong.", default="0.05"),
     ] = None,
-    root: Root = None,
-    device: Device = None,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Predict more data with a run's model: class, probability, calibrated confidence, whether to abstain."""
     from ba3us import adapt
 
-    summary = adapt.predict(run, data, out, root=root, device=device, max_error=max_error, show=not json)
+    summary = adapt.predict(run, data, out, max_error=max_error, show=not json, **options)
     title = f"{summary['rows']} predictions in {visible(out)}"
     table = Table("class", "samples", title=title, caption=caption(summary))
     for row in sorted(summary["predicted"], key=lambda row: -row["rows"]):
         table.add_row(visible(row["class"]), str(row["rows"]))
-    show(summary, json, Group(table, "", _abstained(summary)))
+    if summary["abstained"] is None:
+        sentences = ["The run has no calibration: confidence and abstain are empty."]
+    else:
+        sentences = [
+            f"At an error level of {100 * summary['max_error']:g} % the table abstains from "
+            f"{summary['abstained']} of {summary['rows']} samples."
+        ]
+        if summary["cautions"]:
+            sentences += ["No error level can be promised here.", *summary["cautions"]]
+    show(summary, json, Group(table, "", " ".join(sentences)))
 
 
 @app.command()
@@ -177,6 +195,7 @@ def export(
 
 
 @app.command()
+@with_options("weights", "root", "classes", "cache_gb")
 def embed(
     images: Annotated[
         Path, typer.Argument(help="A folder of class folders, a folder of images, or a list file.")
@@ -185,13 +204,10 @@ def embed(
     backbone: Annotated[
         str, option("Use this timm backbone; the paper's are resnet50.tv_in1k and vgg16.tv_in1k.")
     ] = "efficientnet_lite0",
-    weights: Weights = None,
-    root: Root = None,
-    classes: Classes = None,
     unlabelled: Annotated[bool, option("Take no labels from the folders.", "--unlabelled")] = False,
     workers: Annotated[int, option("Decode images in so many threads; 0: one per core.", min=0)] = 0,
-    cache_gb: Annotated[float, option("Let the cache of decoded images hold so many GB; 0: keep none.")] = 10.0,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Turn images into features once: a .npz file for adapt, predict and bench."""
     from ba3us.embed import embed_to_file
@@ -201,13 +217,10 @@ def embed(
         images,
         out,
         backbone=backbone,
-        weights=weights,
-        root=root,
-        classes=classes,
         labelled=False if unlabelled else None,
         workers=workers or None,
-        cache_gb=cache_gb,
         progress=not json,
+        **options,
     )
     rows = {key.replace("_", " "): str(value) for key, value in summary.items() if value is not None}
     show(summary, json, _pairs("Features", rows))
@@ -231,15 +244,16 @@ def methods(
         "losses: checked against an original's numbers, textbook form, variant or reconstruction. Settings by "
         "default: published, or ba3us defaults and how many options differ. More: docs/methods.md, or --json."
     )
-    table = Table(title=f"{len(rows)} methods", caption=caption)
-    for column in (columns := ("name", "title", "setting", "losses", "settings", "needs")):
-        table.add_column("settings by default" if column == "settings" else column, no_wrap=column == "name")
+    table = Table(
+        Column("name", no_wrap=True),
+        *("title", "setting", "losses", "settings by default", "needs"),
+        title=f"{len(rows)} methods",
+        caption=caption,
+    )
     for row in rows:
-        table.add_row(*(", ".join(row[c]) if c == "needs" else row[c] for c in columns))
+        columns = (row[column] for column in ("name", "title", "setting", "losses", "settings"))
+        table.add_row(*columns, ", ".join(row["needs"]))
     show(rows, json, table)
-
-
-# --- what is shown ------------------------------------------------------------------------------------------
 
 
 def _pairs(title: str, rows: dict[str, str]) -> Table:
@@ -247,65 +261,3 @@ def _pairs(title: str, rows: dict[str, str]) -> Table:
     for row in rows.items():
         table.add_row(*row)
     return table
-
-
-def _findings(summary: dict[str, Any]) -> Group:
-    """Show the figures of both domains, the findings, and which checks were left out."""
-    counts = summary["counts"]
-    others = [f"{counts[level]} {level}{'s' * (counts[level] != 1)}" for level in ("warning", "note")]
-    title = f"{counts['stop']} to stop for, {', '.join(others)}"
-    parts: list[RenderableType] = [_pairs("The two domains", _facts(summary["facts"])), ""]
-    if summary["findings"]:
-        table = Table("", "what was found", "what to do", title=title, show_lines=True)
-        for finding in summary["findings"]:
-            level = Text(finding["level"], _STYLES[finding["level"]])
-            table.add_row(level, finding["text"], finding["advice"])
-        parts.append(table)
-    else:
-        parts.append("Nothing was found that speaks against training.")
-    return Group(*parts, *summary["passed_over"])
-
-
-def _facts(facts: dict[str, Any]) -> dict[str, str]:
-    rows = {domain: _domain(facts[domain]) for domain in ("source", "target")}
-    if "domains" in facts:
-        count, known = len(facts["classes_seen_in_target"]), len(facts["source"]["classes"])
-        rows["domains"] = facts["domains"]
-        rows["κ of neighbours"] = f"{facts['neighbours_kappa']:.2f}"
-        rows["target looks like"] = f"{count} of the source's {known} classes, roughly"
-    return rows | dict(_cost(cost) for cost in facts.get("cost", ()))
-
-
-def _domain(facts: dict[str, Any]) -> str:
-    texts = [
-        f"{facts['images']:,} images" if "images" in facts else f"{facts['rows']:,} samples of {facts['shape']}"
-    ]
-    if counts := facts.get("classes"):
-        texts.append(f"{len(counts)} classes of {min(counts.values()):,} to {max(counts.values()):,}")
-    if "median" in facts:
-        texts.append("×".join(map(str, facts["median"])) + " pixels (median)")
-        texts.append(", ".join(f"{mode} {count:,}" for mode, count in facts["modes"].items()))
-    return "; ".join(texts)
-
-
-def _cost(cost: dict[str, Any]) -> tuple[str, str]:
-    from ba3us.check.cost import in_words
-    from ba3us.methods.auto import NAME as AUTO
-
-    spent = f"about {in_words(cost['seconds'])} and {cost['gigabytes']:.1f} GB here"
-    if cost["method"] == AUTO:
-        return "ba3us adapt", f"{spent}: the automatic choice"
-    return f"--method {cost['method']} --train {cost['train']}", f"{spent} with {cost['steps']:,} steps"
-
-
-def _abstained(summary: dict[str, Any]) -> str:
-    """Say for how many samples the table abstains, and whether the error level can be promised."""
-    if summary["abstained"] is None:
-        return "The run has no calibration: confidence and abstain are empty."
-    sentences = [
-        f"At an error level of {100 * summary['max_error']:g} % the table abstains from "
-        f"{summary['abstained']} of {summary['rows']} samples."
-    ]
-    if summary["cautions"]:
-        sentences += ["No error level can be promised here.", *summary["cautions"]]
-    return " ".join(sentences)

@@ -75,7 +75,7 @@ class DivergedError(UserError):
 
     def __str__(self) -> str:
         saved = "" if self.state_file is None else f" (the state then is in {self.state_file})"
-        advice = "lower learning_rate, standardise the inputs, or try again with `on_nan='retry'`."
+        advice = "lower learning_rate or standardise the inputs; ba3us adapt can also retry: `on_nan='retry'`."
         return f"{self.event}{saved}: {advice}"
 
 
