@@ -75,7 +75,7 @@ def test_class_folders_are_labels(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("a.csv", "class\nbee\nant\n", "2 labels, but the target has 4 rows"),
+        ("a.csv", "class\nbee\nant\n", "2 labels, but the target has 4 samples"),
         ("a.csv", "path,class\nnew/b.jpg,ant\n", "no label for 'new/a b.jpg'"),
         ("a.csv", "path,class\nnew/b.jpg,ant\nnew/b.jpg,bee\n", "the labels 'ant' and 'bee' for 'new/b.jpg'"),
         ("a.csv", "path,kind\nnew/b.jpg,ant\n", "call that with the labels"),

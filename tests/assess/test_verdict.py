@@ -63,7 +63,7 @@ def test_rejection_reasons(candidate, plain, words):
 def test_of_choice(chosen, plain, changed, word, served):
     said = verdict.judge_auto("weighted average", chosen, plain, changed)
     assert (said.outcome, said.model_used) == (word, served)
-    assert f"{changed:.1%}" in said.reasons[1]
+    assert f"{100 * changed:.1f} %" in said.reasons[1]
     assert said.figures["evidence"] == pytest.approx(chosen.kappa * np.log(chosen.effective))
 
 

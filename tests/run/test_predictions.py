@@ -133,7 +133,7 @@ def test_a_table_abstains_below_the_threshold_of_the_level(data):
         assert said["cautions"] == kept.cautions
         counts.append(sum(abstained))
     assert counts[0] >= counts[1]
-    with pytest.raises(UserError, match=r"error level is 2: give a share of at least 0.001 and below 1"):
+    with pytest.raises(UserError, match=r"error level is 2: give a proportion from 0.001 to below 1"):
         predict(data / "run", data / "t.npz", data / "out.csv", max_error=2)
 
 

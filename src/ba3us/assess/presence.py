@@ -1,7 +1,8 @@
-"""Shares of the classes by EM, and the prior of a classifier put right.
+"""Which source classes the target holds, and in which proportions, judged from its predictions alone.
 
-The assumption is label shift: classes of source and target differ in number, not in looks. Where looks differ
-as well, EM reinforces mistakes (docs/trust.md has figures), so nobody takes this step unasked.
+:func:`presence` counts predictions. EM (:func:`em_proportions`) estimates proportions from probabilities, and
+assumes label shift: source and target differ in class proportions only. Where samples of a class look different
+as well, EM reinforces mistakes (docs/trust.md has figures), so it is only used on request.
 """
 
 from __future__ import annotations
@@ -13,34 +14,33 @@ import pandas as pd
 
 from ba3us.scores import effective_classes
 
-# --- presence ---------------------------------------------------------------------------------------------
-# Which source classes the target holds, judged from its predictions alone.
-
-
 PRESENT, ABSENT, UNCERTAIN = "present", "absent", "uncertain"
-SMALLEST = 0.01  # a class with a smaller share of the target can't be told from mistakes
-MOVED = 0.15  # a larger share of rows that adapting moved to another class is much
-MOST_UNCERTAINTY = 0.375  # in which classes are called present
-_TOO_MUCH = 0.05  # a share that is never called absent, be it of a single row
+MOVED = 0.15  # a larger proportion of samples that adapting gave another class is much
+MOST_UNCERTAINTY = 0.375  # above it no class is called present
+_SMALLEST = 0.01  # a class with a smaller proportion of the target can't be told from mistakes
+_NEVER_ABSENT = 0.05  # a class with this proportion is never called absent, even if it is one sample
 _Z = 1.959964  # of 95 %
+_MAX_ITERATIONS, _CLOSE = 1000, 1e-9  # of EM; it stops when proportions change by less
+_INTERVAL_CLOSE, _RESAMPLES = 1e-4, 200  # the same for an interval, and how many resampled targets it takes
+_EPSILON = 1e-12  # the lowest proportion, because EM can't raise 0
 
 
 def class_proportions(predictions: np.ndarray, num_classes: int) -> np.ndarray:
-    """Share of the rows that are predicted as each class, [n] → [C]; sums to one."""
+    """Compute the proportion of samples that are predicted as each class, [n] → [C]; sums to one."""
     return np.bincount(predictions, minlength=num_classes) / len(predictions)
 
 
 def presence(
     predictions: np.ndarray, others: Sequence[np.ndarray], num_classes: int, uncertainty: float = 0.0
 ) -> pd.DataFrame:
-    """One row per class: its share of the target, an interval around it, and whether it is present.
+    """Judge each class: its proportion of the target, an interval around it, and whether it is present.
 
     Parameters
     ----------
     predictions : integer array [n]
-        Of the model that is served.
+        Of the model that is used.
     others : sequence of integer arrays
-        What else could be believed of the same rows, or some of them: other systems' predictions.
+        Other plausible predictions for the same samples or some of them.
     num_classes : int
         C.
     uncertainty : float
@@ -54,87 +54,76 @@ def presence(
     class is then present above 0.3 of an even proportion, and absent below 0.2. With an uncertainty above
     3/8 (κ below a half) no class is called present.
     """
-    shares = [class_proportions(each, num_classes) for each in (predictions, *others)]
-    ends = [_wilson(share, len(each)) for share, each in zip(shares, (predictions, *others))]
+    every = (predictions, *others)
+    proportions = [class_proportions(each, num_classes) for each in every]
+    ends = [_wilson(p, len(each)) for p, each in zip(proportions, every)]
     low = np.clip(np.min([low for low, _ in ends], axis=0) - uncertainty, 0, 1)
     high = np.clip(np.max([high for _, high in ends], axis=0) + uncertainty, 0, 1)
-    most = max(SMALLEST, 1.5 / len(predictions))
-    least = min(most, max(SMALLEST, _TOO_MUCH))
+    present_above = max(_SMALLEST, 1.5 / len(predictions))
+    absent_below = min(present_above, _NEVER_ABSENT)
     if uncertainty:
-        even = 1 / effective_classes(shares[0])
-        least, most = max(least, 0.2 * even), max(most, 0.3 * even)
-    there = (np.min(shares, axis=0) - uncertainty / 2 > most) & (uncertainty <= MOST_UNCERTAINTY)
-    calls = np.where(there, PRESENT, UNCERTAIN)
-    calls = np.where(np.max(shares, axis=0) + uncertainty / 2 < least, ABSENT, calls)
-    return pd.DataFrame({"proportion": shares[0], "low": low, "high": high, "present": calls})
+        even = 1 / effective_classes(proportions[0])
+        absent_below, present_above = max(absent_below, 0.2 * even), max(present_above, 0.3 * even)
+    is_present = np.min(proportions, axis=0) - uncertainty / 2 > present_above
+    is_absent = np.max(proportions, axis=0) + uncertainty / 2 < absent_below
+    calls = np.where(is_present & (uncertainty <= MOST_UNCERTAINTY), PRESENT, UNCERTAIN)
+    calls = np.where(is_absent, ABSENT, calls)
+    return pd.DataFrame({"proportion": proportions[0], "low": low, "high": high, "present": calls})
 
 
 def presence_uncertainty(kappa: float, trusted: float, changed: float) -> float:
-    """What share of the rows may be off unnoticed.
+    """Estimate which proportion of the samples may be wrong unnoticed.
 
-    Below a κ of `trusted`, ¾ (1 - κ). From there on, neighbours agree; but where source-only gives a share
-    `changed` of the rows another class, and that is much, as many may be off that all agree on. Else none.
+    Below a κ of `trusted` it is ¾ (1 - κ). From there on neighbours agree. But if source-only gives a large
+    proportion `changed` of the samples another class, all candidates may agree on as many wrong ones.
     """
     if kappa < trusted:
         return 0.75 * (1 - max(kappa, 0.0))
     return changed if changed > MOVED else 0.0
 
 
-def _wilson(shares: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's 95 % interval of shares of n rows."""
-    middle = (shares + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    half = _Z * np.sqrt(shares * (1 - shares) / n + _Z**2 / (4 * n**2)) / (1 + _Z**2 / n)
-    return np.where(shares == 0, 0.0, middle - half), middle + half
-
-
-# --- shares -----------------------------------------------------------------------------------------------
-# Shares of the classes by EM, and the prior of a classifier put right.
-#
-# The assumption is label shift: classes of source and target differ in number, not in looks. Where looks differ
-# as well, EM reinforces mistakes (docs/trust.md has figures), so nobody takes this step unasked.
-
-
-_ROUNDS, _CLOSE = 1000, 1e-9  # of EM: at most so many, and when shares no longer move
-_ROUGHLY = 1e-4  # … where 200 of them make an interval
-_LEAST = 1e-12  # a share is never quite nothing, or nothing could bring it back
-_RESAMPLED = 200  # targets drawn with replacement for an interval
+def _wilson(proportions: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's 95 % interval of proportions of n samples."""
+    middle = (proportions + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z * np.sqrt(proportions * (1 - proportions) / n + _Z**2 / (4 * n**2)) / (1 + _Z**2 / n)
+    return np.where(proportions == 0, 0.0, middle - half), middle + half
 
 
 def em_proportions(
     probabilities: np.ndarray, prior: np.ndarray, start: np.ndarray | None = None, close: float = _CLOSE
 ) -> np.ndarray:
-    """Shares of the target by EM (Saerens, Latinne and Decaestecker 2002), [n, C] and [C] → [C].
+    """Estimate the target's class proportions by EM (Saerens, Latinne and Decaestecker 2002), [n, C] → [C].
 
-    `probabilities` are a classifier's where classes have the shares `prior`. EM begins with the shares `start`
-    (the prior) and ends when all of them together move by less than `close`.
+    `probabilities` come from a classifier that was trained with the proportions `prior`. EM starts from `start`
+    (the prior) and stops when the proportions together change by less than `close`.
     """
-    prior = np.maximum(prior, _LEAST)
-    shares = prior / prior.sum() if start is None else start
-    for _ in range(_ROUNDS):
-        before = shares
-        weighted = probabilities * (shares / prior)
-        shares = np.maximum((weighted / weighted.sum(axis=1, keepdims=True)).mean(axis=0), _LEAST)
-        shares /= shares.sum()
-        if np.abs(shares - before).sum() < close:
+    prior = np.maximum(prior, _EPSILON)
+    proportions = prior / prior.sum() if start is None else start
+    for _ in range(_MAX_ITERATIONS):
+        before = proportions
+        weighted = probabilities * (proportions / prior)
+        proportions = np.maximum((weighted / weighted.sum(axis=1, keepdims=True)).mean(axis=0), _EPSILON)
+        proportions /= proportions.sum()
+        if np.abs(proportions - before).sum() < close:
             break
-    return shares
+    return proportions
 
 
 def proportion_intervals(
     probabilities: np.ndarray, prior: np.ndarray, level: float = 0.95, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the shares' intervals: EM on targets drawn again with replacement."""
-    random, rows = np.random.default_rng(seed), len(probabilities)
-    near = em_proportions(probabilities, prior, close=_ROUGHLY)  # from where the others are not far
-    drawn = [
-        em_proportions(probabilities[random.integers(rows, size=rows)], prior, near, _ROUGHLY)
-        for _ in range(_RESAMPLED)
+    """Estimate intervals of the proportions by EM on bootstrap resamples of the target."""
+    rng, n = np.random.default_rng(seed), len(probabilities)
+    start = em_proportions(probabilities, prior, close=_INTERVAL_CLOSE)
+    resampled = [
+        em_proportions(probabilities[rng.integers(n, size=n)], prior, start, _INTERVAL_CLOSE)
+        for _ in range(_RESAMPLES)
     ]
     outside = 50 * (1 - level)
-    low, high = np.percentile(drawn, [outside, 100 - outside], axis=0)
+    low, high = np.percentile(resampled, [outside, 100 - outside], axis=0)
     return low, high
 
 
-def prior_shift(shares: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """What to add to logits so that a classifier of classes with shares `prior` holds for `shares`, [C]."""
-    return np.log(np.maximum(shares, _LEAST)) - np.log(np.maximum(prior, _LEAST))
+def prior_shift(proportions: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Compute what to add to the logits of a classifier with this prior, for other proportions, [C]."""
+    return np.log(np.maximum(proportions, _EPSILON)) - np.log(np.maximum(prior, _EPSILON))

@@ -1,11 +1,11 @@
-"""Accuracy, worked out after training by whoever holds target labels. Training never imports this."""
+"""Target labels, and accuracy computed with them after training. Training never imports this module."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -15,107 +15,96 @@ from ba3us.data.images import folder_names, lines_of, read_images
 from ba3us.errors import UserError, did_you_mean, require
 from ba3us.training import Evaluation
 
-# --- labels -----------------------------------------------------------------------------------------------
-# Labels of a target, from those who hold them, as the classes of a run. Training never imports this.
-
-
-class Named(NamedTuple):
-    """The name of each row's class; `keys` are paths or row numbers, None if rows are in the target's order."""
-
-    names: list[str]
-    keys: list[str] | None = None
+LAST, ORACLE = "last", "oracle"
 
 
 def read_target_labels(
-    path: str | Path, classes: Sequence[Any], rows: int, paths: Sequence[str] | None = None
+    path: str | Path, classes: Sequence[Any], n_samples: int, paths: Sequence[str] | None = None
 ) -> np.ndarray:
-    """The class of every row of a target, as a number of the run's `classes`; matched by name. [rows] int64.
+    """Read the class of every target sample as an index of the run's `classes`, matched by name, int64 [n].
 
     Parameters
     ----------
     path : path
-        ``.npy`` (one label per row), ``.npz`` (``labels``, perhaps ``class_names``), ``.csv`` (a column
+        ``.npy`` (one label per sample), ``.npz`` (``labels``, perhaps ``class_names``), ``.csv`` (a column
         ``class`` or ``label``, perhaps ``path`` or ``row``), a folder of class folders, or a text file with
         ``path label`` or a class name on each line.
     classes : sequence
         Of the run.
-    rows : int
-        How many the target has.
+    n_samples : int
+        Of the target.
     paths : sequence of str, optional
-        Of the target's rows, where they have some. Labels that come with paths are matched by them.
+        Of the target samples. Labels that come with paths are matched by them.
     """
     path = Path(path)
     require(path.exists(), f"There is no file {path} with the target's labels: check the path.")
-    found = _in_order(_read(path, paths), paths or [str(row) for row in range(rows)], path)
+    names, keys = _read_names(path, paths)
+    if keys is not None:
+        names = _matched(names, keys, paths or [str(row) for row in range(n_samples)], path)
     require(
-        len(found) == rows, f"{path} has {len(found)} labels, but the target has {rows} rows: give one per row."
+        len(names) == n_samples,
+        f"{path} has {len(names)} labels, but the target has {n_samples} samples: give one label each.",
     )
-    number = {text_of(name): label for label, name in enumerate(classes)}
-    for row, name in enumerate(found):
-        if name not in number:
+    index = {text_of(name): label for label, name in enumerate(classes)}
+    for row, name in enumerate(names):
+        if name not in index:
             raise UserError(
-                f"{path} has the label {name!r} for row {row}, which is no class of the run: "
-                f"{did_you_mean(name, number)}"
+                f"{path} has the label {name!r} for row {row}, which is not a class of the run: "
+                f"{did_you_mean(name, index)}"
             )
-    return np.array([number[name] for name in found], dtype=np.int64)
+    return np.array([index[name] for name in names], dtype=np.int64)
 
 
 def text_of(label: Any) -> str:
-    """A label as it is written: 3 and 3.0 are the same class."""
-    whole = isinstance(label, float) and label.is_integer()
-    return str(int(label) if whole else label)
+    """A label as text: 3 and 3.0 are the same class."""
+    return str(int(label) if isinstance(label, float) and label.is_integer() else label)
 
 
-def _read(path: Path, paths: Sequence[str] | None) -> Named:
+def _read_names(path: Path, paths: Sequence[str] | None) -> tuple[list[str], list[str] | None]:
+    """Class names, and the paths or row numbers they are for; None if they are in the target's order."""
     if path.is_dir():
         images = read_images(path, labelled=True)
         assert images.labels is not None
         assert images.class_names is not None
-        return Named([images.class_names[label] for label in images.labels], images.paths)
+        return [images.class_names[label] for label in images.labels], images.paths
     if path.suffix in (".npz", ".npy"):
         labels, keys = read_named_labels(path)
-        return Named([text_of(label) for label in labels.tolist()], keys)
-    return _table(path) if path.suffix == ".csv" else _list(path, paths)
-
-
-def _table(path: Path) -> Named:
+        return [text_of(label) for label in labels.tolist()], keys
+    if path.suffix != ".csv":
+        return _read_list(path, set(paths or ()))
     table = read_texts(path)
     columns = {str(name).strip().lower(): name for name in table}
-    labels = next((columns[name] for name in ("class", "label") if name in columns), None)
+    label_column = next((columns[name] for name in ("class", "label") if name in columns), None)
     require(
-        labels is not None,
+        label_column is not None,
         f"{path} has the columns {', '.join(map(str, table))}: call that with the labels 'class' or 'label'.",
     )
     keys = next((table[columns[name]].tolist() for name in ("path", "row") if name in columns), None)
-    return Named(table[labels].tolist(), keys)
+    return table[label_column].tolist(), keys
 
 
-def _list(path: Path, paths: Sequence[str] | None) -> Named:
-    """``path label`` lines where the paths are the target's, else a class name per line."""
-    lines, known = lines_of(path), set(paths or ())
-    pairs = [_split(line, known) for line in lines]
-    if not any(key in known for key, _ in pairs):
-        return Named(lines)
-    keys, labels = [key for key, _ in pairs], [label for _, label in pairs]
-    if all(label.isdecimal() for label in labels):
-        longest = max(labels, key=len)
+def _read_list(path: Path, known_paths: set[str]) -> tuple[list[str], list[str] | None]:
+    """Read ``path label`` lines if the paths are the target's, else a class name per line."""
+    lines, keys, names = lines_of(path), [], []
+    for line in lines:  # split at the blank after a known path, else at the last one
+        blanks = [position for position, letter in enumerate(line) if letter in " \t"]
+        known = (each for each in reversed(blanks) if line[:each].strip() in known_paths)
+        end = next(known, max(blanks, default=0))
+        keys.append(line[:end].strip())
+        names.append(line[end:].strip())
+    if known_paths.isdisjoint(keys):
+        return lines, None
+    if all(name.isdecimal() for name in names):
+        longest = max(names, key=len)
         require(len(longest) <= 6, f"{path} has the label {longest}: number the classes 0, 1, 2, …")
-        names = folder_names(keys, np.array(labels, dtype=np.int64))
-        labels = [names[int(label)] for label in labels]
-    return Named(labels, keys)
+        folders = folder_names(keys, np.array(names, dtype=np.int64))
+        names = [folders[int(name)] for name in names]
+    return names, keys
 
 
-def _split(line: str, known: set[str]) -> tuple[str, str]:
-    """A path and the rest of its line, at the blank after a known path, else at the last one."""
-    blanks = [place for place, letter in enumerate(line) if letter in " \t"]
-    at = next((place for place in reversed(blanks) if line[:place].strip() in known), max(blanks, default=0))
-    return line[:at].strip(), line[at:].strip()
-
-
-def _in_order(found: Named, wanted: Sequence[str], path: Path) -> list[str]:
-    """The names in the target's order; labels of other files are left alone."""
-    names, keys = found
-    if keys is None or list(keys) == list(wanted):
+def _matched(names: list[str], keys: Sequence[str], wanted: Sequence[str], path: Path) -> list[str]:
+    """The names in the order of the `wanted` keys; other keys are ignored."""
+    if list(keys) == list(wanted):
         return names
     by_key = dict(zip(keys, names))
     for key, name in zip(keys, names):
@@ -124,15 +113,8 @@ def _in_order(found: Named, wanted: Sequence[str], path: Path) -> list[str]:
             f"{path} has the labels {name!r} and {by_key[key]!r} for {key!r}: leave one out.",
         )
     for key in wanted:
-        require(key in by_key, f"{path} has no label for {key!r} of the target: give one for every row.")
+        require(key in by_key, f"{path} has no label for {key!r} of the target: give one for every sample.")
     return [by_key[key] for key in wanted]
-
-
-# --- scoring ----------------------------------------------------------------------------------------------
-# Accuracy, worked out after training by whoever holds target labels. Training never imports this.
-
-
-LAST, ORACLE = "last", "oracle"
 
 
 class Evaluated(Protocol):
@@ -146,44 +128,35 @@ class Evaluated(Protocol):
 
 
 def accuracies(evaluations: Sequence[Evaluation], labels: Any) -> pd.DataFrame:
-    """Accuracy (0 … 1) of every kept evaluation: columns phase, step, score, candidate, accuracy."""
+    """Compute the accuracy (0 … 1) of every evaluation: columns phase, step, score, candidate, accuracy."""
     y = np.asarray(labels)
-    for evaluation in evaluations:
+    for e in evaluations:
         require(
-            y.shape == evaluation.predictions.shape,
-            f"{len(evaluation.predictions)} predictions but labels of shape {y.shape}: give one label each.",
+            y.shape == e.predictions.shape,
+            f"{len(e.predictions)} predictions but labels of shape {y.shape}: give one label each.",
         )
-    return pd.DataFrame(
-        [
-            {
-                "phase": e.phase,
-                "step": e.step,
-                "score": e.score,
-                "candidate": e.candidate,
-                "accuracy": float(np.mean(e.predictions == y)),
-            }
-            for e in evaluations
-        ]
-    )
+    columns = ("phase", "step", "score", "candidate")
+    table = pd.DataFrame([{name: getattr(e, name) for name in columns} for e in evaluations])
+    return table.assign(accuracy=[float(np.mean(e.predictions == y)) for e in evaluations])
 
 
-def steps_before(looks: pd.DataFrame) -> pd.Series:
-    """Updates before each evaluation, over all phases; `looks` has the columns phase and step."""
-    ends = looks.groupby("phase", sort=False)["step"].max()
-    return looks["step"] + looks["phase"].map(ends.cumsum() - ends)
+def steps_before(evaluations: pd.DataFrame) -> pd.Series:
+    """Count the steps before each evaluation, over all phases, from the columns phase and step."""
+    ends = evaluations.groupby("phase", sort=False)["step"].max()
+    return evaluations["step"] + evaluations["phase"].map(ends.cumsum() - ends)
 
 
 def selected_accuracy(result: Evaluated, labels: Any) -> float:
-    """Accuracy at the evaluation that the run's rule chose, without labels."""
+    """Compute the accuracy of the evaluation that was selected without labels."""
     return float(accuracies(result.evaluations, labels)["accuracy"].iloc[result.best_index])
 
 
 @dataclass(frozen=True)
 class Score:
-    """Of one evaluation.
+    """Scores of one evaluation.
 
-    `accuracy` is a share of rows; `absent` the share given to classes that the target does not hold; `lost` how
-    many present classes are recognised in less than a tenth of their rows.
+    `accuracy` is a proportion of samples, and `absent` the proportion predicted as a class that the target does
+    not hold. `lost` counts the present classes with a recall below a tenth.
     """
 
     accuracy: float
@@ -194,25 +167,24 @@ class Score:
 def scored(
     predictions: np.ndarray, candidates: np.ndarray, selected: dict[str, int], labels: np.ndarray
 ) -> dict[str, Score]:
-    """By rule: those that chose without labels, the ``last`` candidate, and the best one (``oracle``).
+    """Score by rule: `selected` without labels, the ``last`` candidate, and the most accurate one (``oracle``).
 
-    `predictions` are of all evaluations, [evaluations, rows]; where none is a candidate, the last one is.
+    `predictions` are of all evaluations, [evaluations, samples]. If none is a candidate, the last one is.
     """
     rows = np.flatnonzero(candidates) if np.any(candidates) else np.array([len(predictions) - 1])
-    hits = (predictions == labels).mean(axis=1)
-    chosen = {LAST: int(rows[-1]), **selected, ORACLE: int(rows[hits[rows].argmax()])}
-    return {rule: _score(predictions[row], labels) for rule, row in chosen.items()}
+    hits = predictions == labels
+    by_rule = {LAST: int(rows[-1]), **selected, ORACLE: int(rows[hits[rows].mean(axis=1).argmax()])}
+    present = np.unique(labels)
+    scores = {}
+    for rule, row in by_rule.items():
+        recall = np.array([hits[row, labels == c].mean() for c in present])
+        absent = float(np.mean(~np.isin(predictions[row], present)))
+        scores[rule] = Score(float(hits[row].mean()), absent, int(np.sum(recall < 0.1)))
+    return scores
 
 
 def summary(result: Evaluated, labels: Any) -> dict[str, Score]:
-    """Of the ``last``, the ``selected`` and, knowing the labels, the best candidate (``oracle``) of a run."""
+    """Score the ``last``, the ``selected`` and the most accurate candidate (``oracle``) of a run."""
     predictions = np.stack([e.predictions for e in result.evaluations])
     candidates = np.array([e.candidate for e in result.evaluations])
     return scored(predictions, candidates, {"selected": result.best_index}, np.asarray(labels))
-
-
-def _score(predictions: np.ndarray, labels: np.ndarray) -> Score:
-    present = np.unique(labels)
-    recall = np.array([np.mean(predictions[labels == c] == c) for c in present])
-    absent = float(np.mean(~np.isin(predictions, present)))
-    return Score(float(np.mean(predictions == labels)), absent, int(np.sum(recall < 0.1)))

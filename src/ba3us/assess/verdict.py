@@ -1,14 +1,15 @@
-"""Did adapting help? Judged without target labels, beside the source-only model that the user would have had.
+"""The verdict: did adapting likely help? Judged without target labels, by comparison with source-only.
 
-The witness is κ, the agreement of predictions among neighbours in vectors that nothing was adapted on
-(:class:`ba3us.scores.Neighbours`). Entropy is none: the sure are not the right. The thresholds were chosen
-on half of the variants of docs/trust.md, and tried on the other half once.
+The criterion is κ, the agreement of predictions among neighbours, in vectors that were not adapted
+(:class:`ba3us.scores.Neighbours`). Entropy is no criterion: confident predictions may be wrong. The thresholds
+were chosen on half of the variants of docs/trust.md, and tested once on the other half.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,32 +19,32 @@ from ba3us.scores import Neighbours, effective_classes
 HELPED, NO_EVIDENCE, HARMED = "likely helped", "no evidence", "likely harmed"
 ADAPTED, SOURCE_ONLY = "adapted", "source-only"
 
-MORE = 0.03  # evidence must rise by so much to speak for having adapted
-FALL = 0.05  # … and κ may fall by so much: else classes are only scattered
-TRUSTED = 0.6  # from this κ on, source-only follows the target's neighbourhoods so well that they may be heard
-NEAR = 0.7  # from this κ on the shift is mild: systems that sharpen predictions may be tried
-KEPT = 0.7  # share of source-only's effective classes that must remain: fewer is a collapse
-_CLEAR, _CLEAR_NEAR = 0.02, 0.01  # gain of agreement with the reference that is called so; on a mild shift
+NEAR = 0.7  # source-only's κ from which the shift is mild: methods that minimise entropy may be tried
+_TRUSTED = 0.6  # source-only's κ from which smoothing over neighbours may be trusted
+_MIN_RISE = 0.03  # of the evidence, for adapting to count as help
+_MAX_FALL = 0.05  # of κ meanwhile: if it falls more, classes are only scattered
+_MIN_CLASSES = 0.7  # proportion of source-only's effective classes: fewer is a collapse
+_CLEAR, _CLEAR_NEAR = 0.02, 0.01  # clear gain of agreement with the reference; on a mild shift
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What can be said of predictions without labels: κ, and how many classes they spread over."""
+    """Label-free figures of predictions: κ, and how many classes they spread over."""
 
     kappa: float
     effective: float
 
     @classmethod
-    def of(cls, predictions: np.ndarray, near: Neighbours) -> Agreement:
-        """Of the predictions for the rows of `near`."""
-        return cls(near.kappa(predictions), effective_classes(np.bincount(predictions)))
+    def of(cls, predictions: np.ndarray, neighbours: Neighbours) -> Agreement:
+        """Compute them from the predictions for the samples of `neighbours`."""
+        return cls(neighbours.kappa(predictions), effective_classes(np.bincount(predictions)))
 
     @property
     def evidence(self) -> float:
-        """How much neighbours confirm: κ times the entropy of the predicted shares.
+        """κ times the entropy of the predicted class proportions.
 
-        κ alone is largest where predictions have collapsed onto one or two classes, about which neighbours find
-        it easy to agree; and scattered classes have entropy, but no agreement.
+        κ alone is highest for predictions that have collapsed onto one or two classes. Entropy alone is highest
+        for scattered classes.
         """
         return max(self.kappa, 0.0) * math.log(self.effective)
 
@@ -62,94 +63,106 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
-        return asdict(self) | {"figures": {name: round(float(v), 4) for name, v in self.figures.items()}}
+        rounded = {name: round(float(value), 4) for name, value in self.figures.items()}
+        return dataclasses.asdict(self) | {"figures": rounded}
 
 
-def rejection_reason(candidate: Agreement, plain: Agreement) -> str:
-    """Why a system is not to be believed beside source-only; nothing, if it may be."""
-    if candidate.effective < KEPT * plain.effective:
-        return (
-            f"predictions fall onto {candidate.effective:.1f} classes, source-only's onto {plain.effective:.1f}"
-        )
-    return ""
+def rejection_reason(candidate: Agreement, source_only: Agreement) -> str:
+    """Say why a candidate is left out: it has collapsed. An empty text if it has not."""
+    if candidate.effective >= _MIN_CLASSES * source_only.effective:
+        return ""
+    n_classes, n_base = f"{candidate.effective:.1f}", f"{source_only.effective:.1f}"
+    return f"predictions fall onto {n_classes} classes, source-only's onto {n_base}"
 
 
-def has_evidence(chosen: Agreement, plain: Agreement) -> bool:
-    """Whether there is evidence for what was made of source-only: it rose, or source-only's κ was good.
+def has_evidence(chosen: Agreement, source_only: Agreement) -> bool:
+    """Whether there is evidence for the chosen predictions: it rose, or source-only's κ was good.
 
     There is none for a collapse, however good source-only was.
     """
-    if rejection_reason(chosen, plain):
+    if rejection_reason(chosen, source_only):
         return False
-    rose = chosen.evidence >= plain.evidence + MORE and chosen.kappa >= plain.kappa - FALL
-    return rose or plain.kappa >= TRUSTED
+    rose = chosen.evidence >= source_only.evidence + _MIN_RISE
+    return (rose and chosen.kappa >= source_only.kappa - _MAX_FALL) or source_only.kappa >= _TRUSTED
 
 
-def judge_auto(name: str, chosen: Agreement, plain: Agreement, changed: float, forced: bool = False) -> Verdict:
-    """Of what the automatic choice made of source-only: the vote, or the member that took its place, smoothed.
+def judge_auto(
+    name: str, chosen: Agreement, source_only: Agreement, changed: float, forced: bool = False
+) -> Verdict:
+    """Judge the automatic choice.
 
-    `changed` is the share of the target's rows that it gives another class than source-only.
+    Parameters
+    ----------
+    name : str
+        Of the chosen predictions in the leaderboard.
+    chosen, source_only : Agreement
+        Of these predictions before they are smoothed, and of source-only's.
+    changed : float
+        Proportion of the target samples with another class than source-only gives them.
+    forced : bool
+        Use the adapted model whatever the outcome.
     """
-    figures = _figures(chosen, plain, changed) | {
-        "evidence": chosen.evidence,
-        "evidence_source_only": plain.evidence,
-    }
-    moved = f"{changed:.1%} of the target's rows have another class than source-only gives them."
-    word = HELPED if has_evidence(chosen, plain) else NO_EVIDENCE
-    if word == NO_EVIDENCE:
-        why = (
-            "Neighbouring target rows do not confirm more than with source-only, whose own classes hardly "
-            f"follow the target's neighbourhoods (κ {plain.kappa:.2f}, below {TRUSTED}): nothing says what is "
-            "right here."
+    outcome = HELPED if has_evidence(chosen, source_only) else NO_EVIDENCE
+    if outcome == NO_EVIDENCE:
+        reason = (
+            "Neighbouring target samples do not agree more than with source-only, and source-only's own "
+            f"classes hardly agree among neighbours (κ {source_only.kappa:.2f}, below {_TRUSTED}): nothing "
+            "shows which classes are right."
         )
     elif changed < _CLEAR_NEAR / 2:
-        word, why = NO_EVIDENCE, "Source-only is already where adapting would lead."
-    elif plain.kappa >= TRUSTED:
-        why = (
-            f"Source-only's classes follow the target's own neighbourhoods (κ {plain.kappa:.2f}, at least "
-            f"{TRUSTED} is asked; {name}: {chosen.kappa:.2f}), so rows that stood against their neighbours "
-            "were put right."
+        outcome, reason = NO_EVIDENCE, "Adapting changes hardly any of source-only's predictions."
+    elif source_only.kappa >= _TRUSTED:
+        reason = (
+            f"Source-only's classes agree among neighbouring target samples (κ {source_only.kappa:.2f}, at "
+            f"least {_TRUSTED} needed; {name}: {chosen.kappa:.2f}), so samples that differed from their "
+            "neighbours were likely corrected."
         )
     else:
-        why = (
-            f"Neighbouring target rows confirm more than with source-only: evidence rose from "
-            f"{plain.evidence:.2f} to {chosen.evidence:.2f} by the {name} (κ {plain.kappa:.2f} to "
-            f"{chosen.kappa:.2f}, effective classes {plain.effective:.1f} to {chosen.effective:.1f})."
+        reason = (
+            "Neighbouring target samples agree more than with source-only: evidence rose from "
+            f"{source_only.evidence:.2f} to {chosen.evidence:.2f} with the candidate {name} (κ "
+            f"{source_only.kappa:.2f} to {chosen.kappa:.2f}, effective classes {source_only.effective:.1f} to "
+            f"{chosen.effective:.1f})."
         )
-    served = ADAPTED if word == HELPED or forced else SOURCE_ONLY
-    return Verdict(word, served, [why, moved], figures)
+    reasons = [reason, f"{100 * changed:.1f} % of the target samples have another class than with source-only."]
+    figures = _figures(chosen, source_only, changed)
+    figures |= {"evidence": chosen.evidence, "evidence_source_only": source_only.evidence}
+    return Verdict(outcome, ADAPTED if outcome == HELPED or forced else SOURCE_ONLY, reasons, figures)
 
 
 def judge_run(
-    predictions: np.ndarray, plain: np.ndarray, reference: np.ndarray | None, near: Neighbours
+    predictions: np.ndarray, source_only: np.ndarray, reference: np.ndarray | None, neighbours: Neighbours
 ) -> Verdict:
-    """Of a named system: is it nearer to what the automatic choice says, the `reference`, than source-only?
+    """Judge a named method: does it agree with the automatic choice, the `reference`, more than source-only?
 
-    Without a reference (nothing is known of what is right here) there is no evidence either way.
+    Without a reference (there was no evidence for any classes) there is no evidence either way.
     """
-    own, base = Agreement.of(predictions, near), Agreement.of(plain, near)
-    figures = _figures(own, base, float(np.mean(predictions != plain)))
-    seen = (
-        f"κ of neighbours is {own.kappa:.2f}, source-only's {base.kappa:.2f}; predictions spread over "
+    own, base = Agreement.of(predictions, neighbours), Agreement.of(source_only, neighbours)
+    figures = _figures(own, base, float(np.mean(predictions != source_only)))
+    spread = (
+        f"κ among neighbours is {own.kappa:.2f}, source-only's {base.kappa:.2f}; predictions spread over "
         f"{own.effective:.1f} effective classes, source-only's over {base.effective:.1f}."
     )
     if reference is None:
-        words = "Source-only hardly follows the target's neighbourhoods, and nothing better was found."
-        return Verdict(NO_EVIDENCE, ADAPTED, [words, seen], figures)
-    agreement, before = float(np.mean(predictions == reference)), float(np.mean(plain == reference))
+        reason = "Source-only's classes hardly agree among neighbours, and nothing better was found."
+        return Verdict(NO_EVIDENCE, ADAPTED, [reason, spread], figures)
+    agreement, before = (float(np.mean(each == reference)) for each in (predictions, source_only))
     clear = _CLEAR_NEAR if base.kappa >= NEAR else _CLEAR
     gain = agreement - before
-    word = HELPED if gain >= clear else HARMED if gain <= -clear else NO_EVIDENCE
+    outcome = HELPED if gain >= clear else HARMED if gain <= -clear else NO_EVIDENCE
     figures |= {"agreement": agreement, "agreement_source_only": before}
-    words = f"It agrees with the automatic choice on {agreement:.1%} of the rows, source-only on {before:.1%}."
-    return Verdict(word, ADAPTED, [words, seen], figures)
+    reason = (
+        f"It agrees with the automatic choice on {100 * agreement:.1f} % of the samples, source-only on "
+        f"{100 * before:.1f} %."
+    )
+    return Verdict(outcome, ADAPTED, [reason, spread], figures)
 
 
-def _figures(own: Agreement, plain: Agreement, changed: float) -> dict[str, float]:
+def _figures(own: Agreement, source_only: Agreement, changed: float) -> dict[str, float]:
     return {
         "kappa": own.kappa,
-        "kappa_source_only": plain.kappa,
+        "kappa_source_only": source_only.kappa,
         "effective_classes": own.effective,
-        "effective_classes_source_only": plain.effective,
+        "effective_classes_source_only": source_only.effective,
         "changed": changed,
     }
