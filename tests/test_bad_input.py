@@ -275,7 +275,7 @@ COMMANDS = [
     ("s.npz t.npz --out r --device tpu", "Unknown accelerator 'tpu'"),
     ("s.npz t.npz --out r --devices none", "The number of devices is 'none'"),
     ("s.npz t.npz --out r --config none.yaml", "There is no spec at none.yaml"),
-    ("s.npz t.npz --out r --config notes.txt", "notes.txt is no spec of ba3us"),
+    ("s.npz t.npz --out r --config notes.txt", "notes.txt is not a spec of ba3us"),
     ("s.npz t.npz --out r --backbone resnet50", "There is no network 'resnet50' for arrays"),
     ("s.npz t.npz --out notes.txt", "notes.txt is a file"),
     ("s.npz t.npz --out notes.txt/r", "which is a file"),
@@ -349,9 +349,9 @@ def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("out", "sentence"),
     [
-        ("run/model.safetensors", "is no .csv or .parquet"),
+        ("run/model.safetensors", "must end in .csv or .parquet"),
         ("run/presence.csv", "is a file of the run itself"),
-        ("s.npz", "is no .csv or .parquet"),
+        ("s.npz", "must end in .csv or .parquet"),
         ("/dev/null", "is a device, not a file"),
     ],
 )

@@ -37,7 +37,7 @@ def train(
     resume: bool = False,
     show: bool = False,
 ) -> tuple[Run, Target]:
-    """Train the system that a spec names, or choose one; see :func:`ba3us.run.train.train_one`."""
+    """Train the method of a spec, or choose one; see :func:`ba3us.run.train.train_one`."""
     do = train_auto if spec.method == AUTO else train_one
     return do(spec, opened, callbacks=callbacks, state=state, resume=resume, show=show)
 
@@ -53,50 +53,39 @@ def adapt(
 ) -> Run:
     """Carry out a spec and write a run directory; what ``ba3us adapt`` does.
 
-    An interrupted run, one whose numbers go wrong, or one that can't be written leaves its state in
-    ``out/checkpoints``; with `resume` it goes on from there, to the same end. A training that fails otherwise
-    leaves nothing. One process at a time works on `out`.
+    A run that is interrupted, diverges or can't be written leaves its state in ``out/checkpoints``. With
+    `resume` it continues from there, with the same result. Any other failed training leaves nothing. Only one
+    process at a time writes to `out`.
     """
     out, process_group = Path(out), ProcessGroup.current()
+    first = process_group.first
     require(not (overwrite and resume), "`overwrite` and `resume` are both given: leave one of them out.")
-    spec.to_yaml()  # say now if it can't be
+    spec.to_yaml()  # fails now, not after training, if the spec can't be written
     check_precision(spec)
-    with only_writer(out) if process_group.first else nullcontext():
-        return _adapted(spec, out, process_group, overwrite, resume, callbacks, show)
-
-
-def _adapted(
-    spec: Spec,
-    out: Path,
-    process_group: ProcessGroup,
-    overwrite: bool,
-    resume: bool,
-    callbacks: Sequence[Callback],
-    show: bool,
-) -> Run:
-    if process_group.first:
-        files.check_free(out, overwrite, resume)
-        files.check_outside(out, (spec.source, spec.target, spec.labels, spec.root, spec.classes, spec.weights))
-    if spec.correct_prior:
-        check_correctable(get(spec.method).method)
-    opened = opening.open_spec(spec, show)
-    try:
-        run, target = train(
-            spec, opened, callbacks=callbacks, state=files.state_file(out), resume=resume, show=show
-        )
-        if process_group.size == 1:
-            run = with_verdict(run, target, spec, opened, show)
+    with only_writer(out) if first else nullcontext():
+        if first:
+            files.check_free(out, overwrite, resume)
+            files.check_outside(
+                out, (spec.source, spec.target, spec.labels, spec.root, spec.classes, spec.weights)
+            )
         if spec.correct_prior:
-            run = prior_corrected(run, target, opened.labels)
-    except UserError as error:
-        if process_group.first and not resume and not isinstance(error, DivergedError | UnwrittenError):
-            files.remove_state(out)
-        raise
-    if process_group.first:
-        files.check_free(out, overwrite, resume=True)  # somebody may have been faster
-        run.save(out, target, opened.paths)
-    process_group.wait()
-    return run
+            check_correctable(get(spec.method).method)
+        opened, state = opening.open_spec(spec, show), files.state_file(out)
+        try:
+            run, target = train(spec, opened, callbacks=callbacks, state=state, resume=resume, show=show)
+            if process_group.size == 1:
+                run = with_verdict(run, target, spec, opened, show)
+            if spec.correct_prior:
+                run = prior_corrected(run, target, opened.labels)
+        except UserError as error:
+            if first and not resume and not isinstance(error, DivergedError | UnwrittenError):
+                files.remove_state(out)
+            raise
+        if first:
+            files.check_free(out, overwrite, resume=True)  # another process may have been faster
+            run.save(out, target, opened.paths)
+        process_group.wait()
+        return run
 
 
 def predict(
@@ -111,8 +100,8 @@ def predict(
 ) -> dict[str, Any]:
     """Predict more data of the run's kind with its model; what ``ba3us predict`` does.
 
-    `out` becomes a CSV file, or a Parquet file if it ends in ``.parquet``. Where so few are sure that more than
-    a share `max_error` (0.05) of what is not abstained from would be wrong, the table abstains.
+    `out` becomes a CSV file, or a Parquet file if it ends in ``.parquet``. The table abstains on the least
+    confident samples, so that at most a proportion `max_error` (0.05) of the others should be wrong.
     """
     run, data, out = Path(run), Path(data), Path(out)
     require(files.is_run(run), f"There is no run in {run}: give a folder that ba3us adapt wrote.")
@@ -120,7 +109,7 @@ def predict(
     check_new_file(out)
     require(
         out.suffix.lower() in (".csv", ".parquet"),
-        f"The output {out} is no .csv or .parquet: give such a name.",
+        f"The output {out} must end in .csv or .parquet.",
     )
     require(
         out.resolve().parent != run.resolve() or out.name not in files.TABLES,
@@ -134,11 +123,11 @@ def predict(
         check_level(max_error)
         require(
             calibration is not None,
-            f"The run {run} has no calibration, so that no error level can be kept: leave `max_error` out.",
+            f"The run {run} has no calibration, so no error level can be guaranteed: leave `max_error` out.",
         )
     level = LEVEL if max_error is None else max_error
     spec = Spec(device=device, root=None if root is None else str(root))
-    more = model.blueprint.samples.open_more(model, data, spec, f"data of {data}", show)
+    more = model.blueprint.samples.open_more(model, data, spec, show)
     with new_file(out) as part:
         counts, abstained = write_predictions(part, model, more.domain, more.paths, calibration, level, parquet)
     return {

@@ -345,7 +345,7 @@ def test_predict_refuses_what_is_no_run_and_what_does_not_fit(data):
         ("s.npz", "t.npy", "o.csv", "There is no run in"),
         ("run", "none.npy", "o.csv", "There is no file"),
         ("run", "run", "o.csv", "is a folder: turn its images into a feature file with ba3us embed"),
-        ("run", "wide.npy", "o.csv", r"has shape \(7,\), of the run \(6,\)"),
+        ("run", "wide.npy", "o.csv", r"has shape \(7,\), but the run's have \(6,\)"),
         ("run", "nan.npy", "o.csv", r"NaN or infinite values \(first in row 0\)"),
         ("run", "t.npy", "run", "is a folder: give a file name"),
         ("run", "t.npy", "t.npy", "is the data itself"),

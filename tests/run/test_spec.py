@@ -66,8 +66,8 @@ def test_paths_start_at_the_specs_folder(tmp_path):
     ("content", "sentence"),
     [
         ("a: [", "not valid YAML"),
-        ("- 1", "is no spec of ba3us"),
-        ("hello", "is no spec of ba3us"),
+        ("- 1", "is not a spec of ba3us"),
+        ("hello", "is not a spec of ba3us"),
         ({"format": "ba3us spec 99"}, "of another version"),
         ({"sead": 1}, "unknown key 'sead': did you mean 'seed'"),
         ({1: 2}, "unknown key 1"),

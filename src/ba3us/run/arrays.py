@@ -1,4 +1,4 @@
-"""Feature arrays: vectors as they are, or arrays that a small network makes vectors of."""
+"""Feature arrays: vectors, or arrays of any shape for a small network."""
 
 from __future__ import annotations
 
@@ -25,24 +25,16 @@ from ba3us.run.spec import Spec
 if TYPE_CHECKING:
     from ba3us.run.build import Model
 
-_CHUNK = 1 << 26  # bytes hashed at a time
-_MAX_SAMPLES = 10_000  # of the source that decide on a standardisation
+_CHUNK_BYTES = 1 << 26  # hashed at a time
 
 
 @dataclass(frozen=True)
 class ArraySamples(Samples):
     """Arrays of one shape.
 
-    Attributes
-    ----------
-    shape : sequence of int
-        Of one sample.
-    network : str, optional
-        The small network for arrays that are not vectors, see :data:`ba3us.nn.SMALL`.
-    backbone, weights : str, optional
-        What made the features, if that is known.
-    standardized : bool
-        Whether the network begins with a standardisation by the source.
+    `network` names the small network of :data:`ba3us.nn.SMALL` for arrays that are not vectors. `backbone` and
+    `weights` are those that made the features, if known. `standardized` says whether the network begins by
+    standardising.
     """
 
     kind: ClassVar = "arrays"
@@ -55,9 +47,9 @@ class ArraySamples(Samples):
     standardized: bool = False
 
     def __post_init__(self) -> None:
-        known = self.network is None or self.network in SMALL
         require(
-            known, f"There is no network {self.network!r} for arrays: {did_you_mean(str(self.network), SMALL)}"
+            self.network in (None, *SMALL),
+            f"There is no network {self.network!r} for arrays: {did_you_mean(str(self.network), SMALL)}",
         )
         require(
             self.network is not None or len(self.shape) == 1,
@@ -76,7 +68,7 @@ class ArraySamples(Samples):
         return self.standardized
 
     def encoder(self, backbone: Backbone | None = None, joined: bool = False) -> Encoder:
-        """Nothing, a standardisation, or a small network that learns from scratch."""
+        """The identity, a standardisation, or a small network that learns from scratch."""
         if self.network is None:
             body = Standardize(self.shape[0]) if self.standardized else nn.Identity()
             return Encoder(None, body, self.shape[0])
@@ -84,55 +76,50 @@ class ArraySamples(Samples):
         return Encoder(None, network, dim)
 
     def domain(self, array: np.ndarray, name: str) -> Target:
-        """Check the shape of more samples."""
+        """Arrays as a domain; they must have the shape of the run's."""
         shape = tuple(array.shape[1:])
         require(
             shape == tuple(self.shape),
-            f"A sample of {name} has shape {shape}, of the run {tuple(self.shape)}: give the same kind.",
+            f"A sample of {name} has shape {shape}, but the run's have {tuple(self.shape)}: give such samples.",
         )
         return Target(array, name=name)
 
-    def open_more(self, model: Model, data: Path, spec: Spec, name: str, show: bool = False) -> MoreSamples:
+    def open_more(self, model: Model, data: Path, spec: Spec, show: bool) -> MoreSamples:
         """Read a feature file."""
         require(
             spec.root is None, "`root` is for list files of images, but the run is on features: leave it out."
         )
         content = read_array(data)
         check_same_backbone(Origin(self.backbone, self.weights), content.origin, data)
-        return MoreSamples(self.domain(content.features, name), content.paths)
+        return MoreSamples(self.domain(content.features, f"data of {data}"), content.paths)
 
     def reopen(
         self, model: Model, spec: Spec, sizes: tuple[int, int], max_samples: int
     ) -> tuple[MoreSamples, MoreSamples]:
-        """Read both feature files of a run; an error if sizes or classes have changed."""
+        """Read both feature files of a run."""
         opened = open_arrays(spec)
         require(
             opened.rows == tuple(sizes) and opened.classes == model.blueprint.classes,
             f"The files have changed since the run: {opened.rows[0]} and {opened.rows[1]} rows, then "
             f"{sizes[0]} and {sizes[1]}, or other classes.",
         )
-        rows, more = (evenly_spaced_indices(size, max_samples) for size in sizes)
-        paths = opened.paths or [f"row {row}" for row in range(sizes[1])]
-        source, target = (
-            self.domain(array, name)
-            for array, name in ((opened.source[rows], "source"), (opened.target[more], "target"))
-        )
+        rows, target_rows = (evenly_spaced_indices(size, max_samples) for size in sizes)
+        source = self.domain(opened.source[rows], "source")
+        target = self.domain(opened.target[target_rows], "target")
         return (
             MoreSamples(source, [f"row {row}" for row in rows], labels=opened.labels[rows]),
-            MoreSamples(target, [paths[row] for row in more]),
+            MoreSamples(target, [opened.paths[row] if opened.paths else f"row {row}" for row in target_rows]),
         )
 
     def describe(self) -> str:
         """Name the small network, or what made the features."""
-        return self.network or (
-            f"a head on features of {self.backbone}" if self.backbone else "a head on features"
-        )
+        return self.network or "a head on features" + (f" of {self.backbone}" if self.backbone else "")
 
     def read_some(self, spec: Spec, count: int) -> np.ndarray:
         """Read rows of the target's feature file."""
         features = read_array(str(spec.target)).features
         some = np.asarray(features[evenly_spaced_indices(len(features), count)])
-        self.domain(some, "the target")  # of the right shape
+        self.domain(some, "the target")  # checks the shape
         return some
 
     def random_inputs(self, count: int) -> np.ndarray:
@@ -140,7 +127,7 @@ class ArraySamples(Samples):
         return np.random.default_rng(0).standard_normal((count, *self.shape), dtype=np.float32)
 
     def example(self, raw: np.ndarray, front: nn.Module | None) -> tuple[np.ndarray, Target]:
-        """The same array, twice."""
+        """The same array as both."""
         domain = self.domain(raw, "target")
         return domain.batch(slice(None), torch.float32).contiguous().numpy(), domain
 
@@ -162,7 +149,7 @@ class OpenedArrays(Opened):
         """Shapes, types and all values."""
         for array in (self.source, self.labels, self.target):
             yield repr((array.shape, str(array.dtype))).encode()
-            step = max(1, _CHUNK // max(1, array[:1].nbytes))
+            step = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
             yield from (array[at : at + step].tobytes() for at in range(0, len(array), step))
 
     def vectors(self, spec: Spec, show: bool = False) -> OpenedArrays:
@@ -170,12 +157,12 @@ class OpenedArrays(Opened):
         return self
 
     def samples_for(self, spec: Spec) -> ArraySamples:
-        """Standardise if `spec` says so, or if the source needs it; published settings have none."""
+        """Standardise if `spec` says so or a part of the source needs it; published settings never do."""
         if self.samples.network is not None:
             return self.samples
         wanted = spec.standardize
         if wanted is None:
-            some = self.source[:: -(-len(self.source) // _MAX_SAMPLES)]
+            some = self.source[:: -(-len(self.source) // 10_000)]
             wanted = spec.protocol is None and far_from_unit(torch.from_numpy(np.array(some, float)))
         return dataclasses.replace(self.samples, standardized=wanted)
 

@@ -1,4 +1,4 @@
-"""Network and method from a blueprint, and a trained model as data: pickles and safetensors files."""
+"""From a blueprint to network and method, and a trained model as data: pickles and safetensors files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.torch import save as packed
+from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from ba3us import methods
@@ -29,13 +29,12 @@ from ba3us.training import TrainingStep
 from ba3us.training.evaluation import predict_batches
 
 FORMAT = "ba3us model 3"
-_FRONT = "front."
-_COPIES = 4  # of every weight: itself, its gradient, its momentum, and the best so far
+_FRONT = "front."  # prefix of the frozen front's weights
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """All that decides the shape of network and method: every hyper-parameter, the classes, the samples."""
+    """Everything that a model is built from: the method with all its options, the classes, the samples."""
 
     method: str
     options: dict[str, Any]
@@ -44,11 +43,11 @@ class Blueprint:
 
     @classmethod
     def of(cls, method: str, config: MethodOptions, classes: list[Any], samples: Samples) -> Blueprint:
-        """From resolved hyper-parameters, so that later defaults don't change it."""
+        """Create one with every option, so that later defaults don't change it."""
         return cls(method, dataclasses.asdict(config), classes, samples)
 
     def build(self, backbone: Backbone | None = None) -> Model:
-        """A model with initial weights, those of `backbone` where there is one."""
+        """Build a model with initial weights, those of `backbone` if given."""
         entry = methods.get(self.method)
         config = entry.options(**self.options)
         needs_pixels = "pixels" in entry.info.needs
@@ -61,17 +60,17 @@ class Blueprint:
         return Model(self, TrainingStep(network, entry.create(network, config)), front)
 
     def check_memory(self) -> None:
-        """Refuse, before anything is allocated, a training that can't fit into memory.
+        """Refuse a training that can't fit into memory, such as one with a huge discriminator.
 
-        Discriminators may grow with features times classes. Kinds that can't be built on
-        ``meta`` are not checked.
+        Nothing is allocated for it. Kinds of samples that can't be built on ``meta`` are not checked.
         """
         available = total_memory()
         if available is None or not self.samples.builds_on_meta:
             return
         with torch.device("meta"):
             module = self.build().module
-        size = _COPIES * sum(p.numel() * p.element_size() for p in module.parameters())
+        # every weight, its gradient, its momentum, and the best weights so far
+        size = 4 * sum(p.numel() * p.element_size() for p in module.parameters())
         require(
             size <= available,
             f"The method {self.method!r} would need {size / 1e9:.1f} GB of memory for {len(self.classes)} "
@@ -80,42 +79,42 @@ class Blueprint:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The fields as JSON values."""
         return {
             "method": self.method,
             "options": self.options,
             "classes": self.classes,
             "kind": self.samples.kind,
-            "samples": self.samples.to_dict(),
+            "samples": dataclasses.asdict(self.samples),
         }
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Blueprint:
-        """From what :meth:`to_dict` gave."""
-        classes, kind = content["classes"], opening.KINDS[content["kind"]]
-        assert isinstance(classes, list)
-        return cls(content["method"], content["options"], classes, kind(**content["samples"]))
+        """Create one from what :meth:`to_dict` returned."""
+        assert isinstance(content["classes"], list)
+        samples = opening.KINDS[content["kind"]](**content["samples"])
+        return cls(content["method"], content["options"], content["classes"], samples)
 
 
 class Model:
-    """Network, method and what is frozen before them, with the method's own way to predict.
+    """Network and method as one module, behind the frozen front of a backbone.
 
-    It pickles, and goes to disk, as a blueprint and plain arrays.
+    It is pickled, and saved, as a blueprint and plain arrays.
     """
 
     def __init__(self, blueprint: Blueprint, module: TrainingStep, front: nn.Module | None = None) -> None:
         self.blueprint, self.module, self.front = blueprint, module, front
-        for part in (module, front or module):  # threads that predict at once have no mode to switch
+        for part in (module, front or module):  # so that threads can predict without switching the mode
             part.eval()
 
     @classmethod
     def rebuilt(cls, blueprint: Blueprint, state: dict[str, Tensor]) -> Model:
-        """From weights. If possible, nothing is allocated before they are known to fit."""
+        """Build a model with given weights. If possible, nothing is allocated before they are known to fit."""
         with torch.device("meta" if blueprint.samples.builds_on_meta else "cpu"):
             model = blueprint.build()
-        before = {k.removeprefix(_FRONT): v for k, v in state.items() if k.startswith(_FRONT)}
+        front = {k.removeprefix(_FRONT): v for k, v in state.items() if k.startswith(_FRONT)}
         model.module.load_state_dict({k: v for k, v in state.items() if not k.startswith(_FRONT)}, assign=True)
-        (model.front or nn.Identity()).load_state_dict(before)
+        (model.front or nn.Identity()).load_state_dict(front)
         return model
 
     @property
@@ -138,25 +137,23 @@ class Model:
         ):
             yield features.cpu(), logits.cpu()
 
-    # --- on disk and in pickles --------------------------------------------------------------------------
-
-    def save(self, path: Path) -> None:
-        """Write a safetensors file; the blueprint, and a digest of all of it, go into its header."""
-        state, header = self.state(), self._header()
-        about = json.dumps({"header": header, "digest": _digest(header, state)})
-        path.write_bytes(packed(state, {"ba3us": about}))
-
-    @property
-    def digest(self) -> str:
-        """32 digits that change with any weight and with the blueprint; a model's file holds them too."""
-        return _digest(self._header(), self.state())
-
     def _header(self) -> str:
         return json.dumps({"format": FORMAT, "blueprint": self.blueprint.to_dict()})
 
+    @property
+    def digest(self) -> str:
+        """32 digits that identify the blueprint and all weights; a model's file holds them too."""
+        return _digest(self._header(), self.state())
+
+    def save(self, path: Path) -> None:
+        """Write a safetensors file with the blueprint and a digest of everything in its header."""
+        state, header = self.state(), self._header()
+        metadata = json.dumps({"header": header, "digest": _digest(header, state)})
+        path.write_bytes(to_safetensors(state, {"ba3us": metadata}))
+
     @classmethod
     def load(cls, path: Path) -> Model:
-        """Read what :meth:`save` wrote. Loading can't run code, and a changed bit is noticed."""
+        """Read what :meth:`save` wrote. Loading can't run code; any changed bit is an error."""
         require(path.is_file(), f"There is no model file {path}: give the folder of a run.")
         try:
             with safe_open(path, framework="pt") as file:
@@ -169,7 +166,7 @@ class Model:
             )
             require(
                 about.get("digest") == _digest(about["header"], state),
-                f"The model {path} is not as it was written: it is damaged; adapt again.",
+                f"The model {path} was changed after it was written: it is damaged; adapt again.",
             )
             return cls.rebuilt(Blueprint.from_dict(header["blueprint"]), state)
         except UserError:
@@ -183,8 +180,7 @@ class Model:
         return {"blueprint": self.blueprint, "state": {k: v.numpy() for k, v in self.state().items()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # a pickle's arrays may be read-only
-        tensors = {k: torch.from_numpy(np.array(v)) for k, v in state["state"].items()}
+        tensors = {k: torch.from_numpy(np.array(v)) for k, v in state["state"].items()}  # writable copies
         vars(self).update(vars(Model.rebuilt(state["blueprint"], tensors)))
 
 

@@ -1,4 +1,4 @@
-"""Images: folders or list files, decoded once, and the backbone that makes vectors of them."""
+"""Images: folders or list files, decoded once, and the backbone that turns them into vectors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,18 +19,10 @@ from torch import Tensor, nn
 from ba3us.data import Source, Target, image_domains
 from ba3us.data.activations import FrozenSource, FrozenTarget
 from ba3us.data.domains import evenly_spaced_indices
-from ba3us.data.image_cache import (
-    DRAFT,
-    CachedPixels,
-    Readable,
-    UnreadableError,
-    decode,
-    open_images,
-    quiet_pillow,
-)
+from ba3us.data.image_cache import DRAFT, CachedPixels, UnreadableError, decode, open_images, quiet_pillow
 from ba3us.data.image_domains import ImageSource, ImageTarget, PixelArray, Pixels
 from ba3us.data.images import ImageList, Skipped, check_distinct, read_class_names, read_images
-from ba3us.errors import UserError, require
+from ba3us.errors import require
 from ba3us.nn import Frozen
 from ba3us.nn.backbones import OFFLINE, Backbone, Encoder, create_backbone, cut, square_side
 from ba3us.run.arrays import ArraySamples, OpenedArrays
@@ -42,9 +35,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageSamples(Samples):
-    """Images that a backbone makes vectors of, trained from one of its stages on.
+    """Images for a backbone, which is trained from the stage `train` on.
 
-    `weights` is a digest of what the backbone starts from; `size`, `mean` and `std` prepare the images.
+    `weights` is the digest of its initial weights; `size`, `mean` and `std` preprocess the images.
     """
 
     kind: ClassVar = "images"
@@ -78,10 +71,9 @@ class ImageSamples(Samples):
     def encoder(self, backbone: Backbone | None = None, joined: bool = False) -> Encoder:
         """The backbone, cut where training begins."""
         if backbone is None:
-            whole = create_backbone(self.backbone, pretrained=False)
+            encoder = cut(create_backbone(self.backbone, pretrained=False), self.train, check=False)
         else:
-            whole = dataclasses.replace(backbone, module=copy.deepcopy(backbone.module))
-        encoder = cut(whole, self.train, check=backbone is not None)
+            encoder = cut(dataclasses.replace(backbone, module=copy.deepcopy(backbone.module)), self.train)
         if encoder.front is not None and joined:
             encoder = encoder._replace(front=None, body=nn.Sequential(Frozen(encoder.front), encoder.body))
         encoder.body.to(memory_format=torch.channels_last)
@@ -90,49 +82,46 @@ class ImageSamples(Samples):
     def domain(
         self, pixels: Pixels, name: str, front: nn.Module | None, device: str, cache_gb: float
     ) -> Target:
-        """Central crops of more images, behind the frozen front."""
+        """Central crops, passed through the frozen front."""
         images = ImageTarget(pixels, self.size, self.mean, self.std, views=0, device=device, name=name)
         if front is None:
             return images
-        # float32: what is rounded here could change a prediction of an exported model
+        # rounding to float16 could change a prediction of an exported model
         return FrozenTarget(images, front, cache_gb=cache_gb, activations="float32")
 
-    def open_more(self, model: Model, data: Path, spec: Spec, name: str, show: bool = False) -> MoreSamples:
+    def open_more(self, model: Model, data: Path, spec: Spec, show: bool) -> MoreSamples:
         """List and decode more images; the model moves to the device of `spec`."""
         require(is_images(data), f"{data} holds features, but the run is on images: give images.")
-        return self._open(model, list_images(data, spec.root), spec, name, show)[0]
+        return self._open(model, list_images(data, spec.root), spec, f"data of {data}", show)
 
-    def _open(
-        self, model: Model, images: ImageList, spec: Spec, name: str, show: bool = False
-    ) -> tuple[MoreSamples, Readable]:
+    def _open(self, model: Model, images: ImageList, spec: Spec, name: str, show: bool = False) -> MoreSamples:
         device, budget = place(spec), gigabytes(spec)
         opened = open_images(images, self.side, cache_gb=budget, workers=spec.workers, progress=show)
         model.module.to(device)
         domain = self.domain(opened.pixels, name, model.front, device, budget)
-        return MoreSamples(domain, opened.images.paths, opened.skipped), opened
+        return MoreSamples(domain, opened.images.paths, opened.skipped, opened.images.labels)
 
     def reopen(
         self, model: Model, spec: Spec, sizes: tuple[int, int], max_samples: int
     ) -> tuple[MoreSamples, MoreSamples]:
-        """Open some images of each domain again; an error if the classes have changed."""
-        source_list = list_source(Path(str(spec.source)), spec)
-        target_list = list_images(str(spec.target), spec.root)
-        source, opened = self._open(model, _part(source_list, max_samples), spec, "source")
-        images = opened.images
-        assert images.labels is not None
-        assert images.class_names is not None
+        """Open some images of each domain again."""
+        listed = list_source(Path(str(spec.source)), spec), list_images(str(spec.target), spec.root)
+        source, target = (
+            self._open(model, images.subset(evenly_spaced_indices(len(images), max_samples)), spec, name)
+            for images, name in zip(listed, ("source", "target"))
+        )
+        assert source.labels is not None
+        assert listed[0].class_names is not None
         number = {name: label for label, name in enumerate(model.blueprint.classes)}
-        names = class_texts(images.class_names)
+        names = class_texts(listed[0].class_names)
         require(
-            {names[label] for label in images.labels} <= number.keys(),
+            {names[label] for label in source.labels} <= number.keys(),
             f"The folders of {spec.source} have changed since the run: they have other classes.",
         )
-        labels = np.array([number[names[label]] for label in images.labels])
-        target, _ = self._open(model, _part(target_list, max_samples), spec, "target")
-        return source._replace(labels=labels), target
+        return source._replace(labels=np.array([number[names[label]] for label in source.labels])), target
 
     def describe(self) -> str:
-        """Name the backbone, its input size and what of it was trained."""
+        """Name the backbone, its input size and its trained part."""
         trained = "nothing of it trained" if self.train == "head" else f"trained: {self.train}"
         return f"{self.backbone} at {self.size} px, {trained}, with a new head"
 
@@ -141,7 +130,7 @@ class ImageSamples(Samples):
         return image_domains.normalised(x.permute(0, 2, 3, 1), tuple(self.mean), tuple(self.std))
 
     def preparation(self) -> dict[str, Any]:
-        """What to do with an image before an exported model, and what the model does with its pixels."""
+        """How to prepare an image for an exported model, and what the model does with its pixels."""
         offset = int(image_domains.central_windows(1, self.side - self.size).top[0])
         return {
             "size": self.size,
@@ -161,12 +150,9 @@ class ImageSamples(Samples):
         images, squares = list_images(str(spec.target), spec.root), []
         with quiet_pillow():
             for row in evenly_spaced_indices(len(images), count):
-                try:
+                with suppress(UnreadableError):
                     squares.append(decode(images.file(row), self.side))
-                except UnreadableError:
-                    continue
-        if not squares:
-            raise UserError(f"None of the first images of {spec.target} can be read.")
+        require(bool(squares), f"None of {count} images of {spec.target} can be read.")
         return np.stack(squares)
 
     def random_inputs(self, count: int) -> np.ndarray:
@@ -182,7 +168,7 @@ class ImageSamples(Samples):
 
 @dataclass(frozen=True)
 class OpenedImages(Opened):
-    """Images of both domains that can be read, and the classes that have some."""
+    """The readable images of both domains, and the classes that have some."""
 
     samples: ImageSamples
     source: CachedPixels
@@ -190,32 +176,34 @@ class OpenedImages(Opened):
 
     def domains(self, front: nn.Module | None, spec: Spec, show: bool) -> Domains:
         """Crops of the images, or the activations of the frozen `front` for them."""
-        samples, device, views = self.samples, place(spec), view_count(spec)
+        samples, views, num_classes = self.samples, view_count(spec), len(self.classes)
         options: dict[str, Any] = {
+            "size": samples.size,
+            "mean": samples.mean,
+            "std": samples.std,
             "seed": spec.seed,
             "views": None if front is None else views,
             "ten_crop": spec.ten_crop,
-            "device": device,
+            "device": place(spec),
         }
-        preparation = (samples.size, samples.mean, samples.std)
-        source = ImageSource(self.source, self.labels, *preparation, num_classes=len(self.classes), **options)
-        target = ImageTarget(self.target, *preparation, **options)
+        source = ImageSource(self.source, self.labels, num_classes=num_classes, **options)
+        target = ImageTarget(self.target, **options)
         if front is None:
             return Domains(source, target)
-        caching: dict[str, Any] = {"cache_gb": gigabytes(spec), "workers": spec.workers, "progress": show}
+        caching = _cache_options(spec, show)
         frozen = FrozenSource(source, front, **caching), FrozenTarget(target, front, **caching)
         if samples.train != "head" or views or spec.ten_crop:
             return Domains(*frozen)
         # one vector per image: from here on they are features like any other
         x, xt = (domain.centres() for domain in frozen)
-        return Domains(Source(x, self.labels, num_classes=len(self.classes)), Target(xt))
+        return Domains(Source(x, self.labels, num_classes=num_classes), Target(xt))
 
     def content(self) -> Iterator[bytes]:
         """Digests of all images, and the labels."""
         yield from (*self.source.keys, self.labels.tobytes(), *self.target.keys)
 
     def vectors(self, spec: Spec, show: bool = False) -> OpenedArrays:
-        """What the frozen backbone makes of the central crops."""
+        """The frozen backbone's features of the central crops."""
         samples = dataclasses.replace(self.samples, train="head")
         front = samples.encoder(self.backbone).front
         head = dataclasses.replace(spec, train="head", views=0, ten_crop=False)
@@ -230,10 +218,30 @@ def open_image_domains(spec: Spec, show: bool = False) -> OpenedImages:
     source_list = list_source(Path(str(spec.source)), spec)
     target_list = list_images(str(spec.target), spec.root)
     backbone, samples = backbone_of(spec)
-    options: dict[str, Any] = {"cache_gb": gigabytes(spec), "workers": spec.workers, "progress": show}
-    source = open_images(source_list, samples.side, **options, title="Decoding the source")
-    labels, classes, lost = _readable_classes(source_list, source.images)
-    target = open_images(target_list, samples.side, **options, title="Decoding the target")
+    caching = _cache_options(spec, show)
+    source = open_images(source_list, samples.side, **caching, title="Decoding the source")
+    assert source_list.labels is not None
+    assert source_list.class_names is not None
+    assert source.images.labels is not None
+    # classes without a readable image are left out
+    present, labels = np.unique(source.images.labels, return_inverse=True)
+    _check_classes(source_list.root, len(present))
+    names = class_texts(source_list.class_names)
+    classes = [names[label] for label in present]
+    check_distinct(classes, source_list.root)
+    lost = [
+        Skipped(names[label], "a class none of whose images can be read")
+        for label in np.setdiff1d(source_list.labels, present)
+    ]
+    groups = defaultdict(list)
+    for name in classes:
+        groups[name.casefold()].append(name)
+    similar = [
+        f"The classes {' and '.join(map(repr, group))} differ only in case: they are {len(group)} classes."
+        for group in groups.values()
+        if len(group) > 1
+    ]
+    target = open_images(target_list, samples.side, **caching, title="Decoding the target")
     return OpenedImages(
         samples,
         source.pixels,
@@ -242,13 +250,13 @@ def open_image_domains(spec: Spec, show: bool = False) -> OpenedImages:
         classes,
         backbone,
         paths=target.pixels.images.paths,
-        notes=_similar_names(classes),
+        notes=similar,
         skipped={"source": source.skipped + lost, "target": target.skipped},
     )
 
 
 def backbone_of(spec: Spec) -> tuple[Backbone, ImageSamples]:
-    """The backbone that a spec asks for, and how it takes images."""
+    """The backbone of a spec, and how it takes images."""
     name = spec.backbone or OFFLINE
     backbone = create_backbone(name, spec.weights)
     backbone = dataclasses.replace(backbone, size=spec.size or backbone.size)
@@ -259,21 +267,22 @@ def backbone_of(spec: Spec) -> tuple[Backbone, ImageSamples]:
 
 def list_images(path: str | Path, root: str | Path | None) -> ImageList:
     """List all images of a folder, however nested, or of a list file, without labels."""
-    return read_images(path, root=_root_for(Path(path), root), labelled=False)
+    # the other domain may be the list file that `root` is for
+    return read_images(path, root=None if Path(path).is_dir() else root, labelled=False)
+
+
+def list_labelled(path: Path, spec: Spec) -> ImageList:
+    """List the labelled images of a folder of class folders, or of a list file."""
+    names = None if spec.classes is None else read_class_names(spec.classes)
+    return read_images(path, root=None if path.is_dir() else spec.root, labelled=True, class_names=names)
 
 
 def list_source(path: Path, spec: Spec) -> ImageList:
-    """List the labelled images of a folder of class folders or a list file; there must be two classes."""
+    """As :func:`list_labelled`; there must be two classes."""
     images = list_labelled(path, spec)
     assert images.labels is not None
     _check_classes(path, len(np.unique(images.labels)))
     return images
-
-
-def list_labelled(path: Path, spec: Spec) -> ImageList:
-    """List labelled images, however many classes there are."""
-    names = None if spec.classes is None else read_class_names(spec.classes)
-    return read_images(path, root=_root_for(path, spec.root), labelled=True, class_names=names)
 
 
 def class_texts(names: list[str]) -> list[str]:
@@ -281,43 +290,9 @@ def class_texts(names: list[str]) -> list[str]:
     return [os.fsencode(name).decode("utf-8", "replace") for name in names]
 
 
-def _readable_classes(listed: ImageList, readable: ImageList) -> tuple[np.ndarray, list[str], list[Skipped]]:
-    """Labels that count the classes with readable images, their names, and the classes without any."""
-    assert listed.labels is not None
-    assert listed.class_names is not None
-    assert readable.labels is not None
-    present, labels = np.unique(readable.labels, return_inverse=True)
-    _check_classes(listed.root, len(present))
-    names = class_texts(listed.class_names)
-    lost = sorted(set(listed.labels.tolist()) - set(present.tolist()))
-    reasons = [Skipped(names[label], "a class none of whose images can be read") for label in lost]
-    classes = [names[label] for label in present]
-    check_distinct(classes, listed.root)
-    return labels, classes, reasons
-
-
-def _similar_names(classes: list[str]) -> list[str]:
-    """A sentence for every name that several classes share but for its case."""
-    groups = defaultdict(list)
-    for name in classes:
-        groups[name.casefold()].append(name)
-    return [
-        f"The classes {' and '.join(map(repr, names))} differ only in case: they are {len(names)} classes."
-        for names in groups.values()
-        if len(names) > 1
-    ]
-
-
-def _part(images: ImageList, most: int) -> ImageList:
-    rows = evenly_spaced_indices(len(images), most)
-    labels = None if images.labels is None else images.labels[rows]
-    return dataclasses.replace(images, paths=[images.paths[row] for row in rows], labels=labels)
-
-
-def _root_for(path: Path, root: str | Path | None) -> str | Path | None:
-    """One root serves two list files, also where the other domain is a folder."""
-    return None if path.is_dir() else root
-
-
 def _check_classes(path: Path, count: int) -> None:
     require(count > 1, f"The source {path} has {count} class with images: give at least two classes.")
+
+
+def _cache_options(spec: Spec, show: bool) -> dict[str, Any]:
+    return {"cache_gb": gigabytes(spec), "workers": spec.workers, "progress": show}

@@ -1,4 +1,4 @@
-"""From a spec to opened samples. A new kind is a file like ``arrays.py`` and its names here."""
+"""From a spec to opened samples. A new kind is a file like ``arrays.py`` and two names here."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OPEN = {"arrays": open_arrays, "images": open_image_domains}
 
 
 def open_spec(spec: Spec, show: bool = False) -> Opened:
-    """Open what a spec names; its kind is decided by the paths."""
+    """Open both domains of a spec; its paths decide the kind."""
     return _OPEN[spec.kind](spec, show)
 
 
 def digest(spec: Spec, opened: Opened, extra: Any) -> str:
-    """Changes with everything that the result depends on; `extra` is what only the caller knows."""
-    # on_nan may differ when a run is resumed: so far it has decided nothing
+    """Hash everything that the result depends on; `extra` is what only the caller knows."""
+    # a run may be resumed with another on_nan: it has had no effect so far
     known = dataclasses.replace(
         spec, source=None, target=None, cache_gb=None, workers=None, weights=None, on_nan="stop"
     )

@@ -1,12 +1,11 @@
-"""The interface of a kind of samples: all that differs between feature arrays and images is behind it.
+"""The interface of a kind of samples: feature arrays and images differ behind it and nowhere else.
 
-A kind is one file with a subclass of :class:`Samples` (what a sample is like; it goes into the model's file)
-and one of :class:`Opened` (both domains, ready to be trained on). :mod:`ba3us.run.opening` lists the kinds.
+A kind is one file with a subclass of :class:`Samples` (what a sample is like; the model's file holds it)
+and one of :class:`Opened` (both domains, ready for training). :mod:`ba3us.run.opening` lists the kinds.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Domains(NamedTuple):
-    """A labelled source and an unlabelled target, as the network sees them."""
+    """A labelled source and an unlabelled target, as inputs of the network."""
 
     source: Source
     target: Target
 
 
 class MoreSamples(NamedTuple):
-    """Samples for a finished model: as its network sees them, their paths or names, and what was left out."""
+    """Samples for a finished model: network inputs, their paths or names, skipped files, labels if known."""
 
     domain: Target
     paths: list[str] | None
@@ -47,8 +46,8 @@ class MoreSamples(NamedTuple):
 class Samples(ABC):
     """What a sample is like, and how it becomes a vector. Fields are JSON values."""
 
-    kind: ClassVar[str]  # the name in a model's file
-    input_name: ClassVar[str]  # of the input of an exported model
+    kind: ClassVar[str]  # its name in a model's file
+    input_name: ClassVar[str]  # of an exported model
     input_dtype: ClassVar[torch.dtype] = torch.float32
     has_pixels: ClassVar[bool] = False
     builds_on_meta: ClassVar[bool] = True  # whether the network can be built without allocating memory
@@ -56,7 +55,7 @@ class Samples(ABC):
     @property
     @abstractmethod
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one sample as the network (or an exported model) takes it."""
+        """Shape of one sample as the network takes it."""
 
     @property
     def trained_part(self) -> str | None:
@@ -65,46 +64,49 @@ class Samples(ABC):
 
     @property
     def is_standardized(self) -> bool | None:
-        """Whether the network begins with a standardisation; None if this kind has none."""
+        """Whether the network begins by standardising; None if this kind never does."""
         return None
 
     @abstractmethod
     def encoder(self, backbone: Backbone | None = None, joined: bool = False) -> Encoder:
-        """Build what stands before the head.
+        """Build the layers before the head.
 
         Parameters
         ----------
         backbone : Backbone, optional
-            With pretrained weights. It is copied. Without one, weights are arbitrary.
+            With pretrained weights, which are copied. Without one, weights are arbitrary.
         joined : bool
-            Leave what is frozen in the body, for methods that need pixels.
+            Make the frozen layers part of the body, for methods that need pixels.
         """
 
     @abstractmethod
-    def open_more(self, model: Model, data: Path, spec: Spec, name: str, show: bool = False) -> MoreSamples:
+    def open_more(self, model: Model, data: Path, spec: Spec, show: bool) -> MoreSamples:
         """Open more samples of this kind for a model, with the root and the device of `spec`."""
 
     @abstractmethod
     def reopen(
         self, model: Model, spec: Spec, sizes: tuple[int, int], max_samples: int
     ) -> tuple[MoreSamples, MoreSamples]:
-        """Open at most `max_samples` of each domain of a finished run again, the source with its labels."""
+        """Open at most `max_samples` of each domain of a finished run again, the source with its labels.
+
+        It is an error if the classes, or the `sizes` of feature files, have changed.
+        """
 
     @abstractmethod
     def describe(self) -> str:
         """Name the backbone or network in a few words."""
 
     def preprocess(self, x: Tensor) -> Tensor:
-        """Prepare a batch of an exported model's input; the identity by default."""
+        """Turn a batch of an exported model's input into the network's; the identity by default."""
         return x
 
     def preparation(self) -> dict[str, Any] | None:
-        """Steps before and inside an exported model, as JSON values; None if there are none."""
+        """Describe the preprocessing before and inside an exported model as JSON values, if there is any."""
         return None
 
     @abstractmethod
     def read_some(self, spec: Spec, count: int) -> np.ndarray:
-        """Read `count` raw samples of the target, spread over it."""
+        """Read `count` evenly spaced raw samples of the target."""
 
     @abstractmethod
     def random_inputs(self, count: int) -> np.ndarray:
@@ -112,16 +114,12 @@ class Samples(ABC):
 
     @abstractmethod
     def example(self, raw: np.ndarray, front: nn.Module | None) -> tuple[np.ndarray, Target]:
-        """Raw samples as input of an exported model, and as the domain that ``ba3us predict`` sees."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return dataclasses.asdict(self)
+        """Raw samples as input of an exported model, and as the domain that ``ba3us predict`` would make."""
 
 
 @dataclass(frozen=True)
 class Opened(ABC):
-    """Both domains, the source's labels as numbers, and the classes that they number."""
+    """Both domains, the source's labels as positions in `classes`, and the target's paths or names."""
 
     samples: Samples
     source: Any
@@ -140,16 +138,16 @@ class Opened(ABC):
 
     @abstractmethod
     def domains(self, front: nn.Module | None, spec: Spec, show: bool) -> Domains:
-        """The domains as the network behind the frozen `front` sees them."""
+        """The domains as inputs of the network behind the frozen `front`."""
 
     @abstractmethod
     def content(self) -> Iterator[bytes]:
-        """All data that a result can depend on, for a digest."""
+        """Everything in the data that a result can depend on, for a digest."""
 
     @abstractmethod
     def vectors(self, spec: Spec, show: bool = False) -> OpenedArrays:
-        """Both domains as vectors that no training changes."""
+        """Both domains as vectors, in front of everything that is trained."""
 
     def samples_for(self, spec: Spec) -> Samples:
-        """The samples, with the standardisation that `spec` asks for or the source needs."""
+        """The samples, standardised if `spec` asks for it or the source needs it."""
         return self.samples

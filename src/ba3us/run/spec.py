@@ -1,4 +1,4 @@
-"""A spec: what to do, as data. It reads and writes YAML, and every face fills one in."""
+"""A spec: a run as data. It reads and writes YAML; the command line and the estimator fill one in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import torch
 import yaml
@@ -23,68 +23,71 @@ from ba3us.training.distributed import check_accelerator
 from ba3us.training.monitoring import ON_COLLAPSE, ON_NAN
 
 FORMAT = "ba3us spec 1"
-_SOURCE_ONLY = "source-only"
-PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}  # ours → Fabric's
+PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}  # names of Fabric
 _PATHS = ("source", "target", "labels", "root", "classes", "weights")
-_FEATURES = (".npz", ".npy")
 _ONLY_FOR = {  # fields that only one kind of samples uses
     "images": (
         "weights", "train", "views", "size", "ten_crop", "root", "classes", "compile", "cache_gb", "workers",
     ),
     "arrays": ("labels", "standardize"),
 }  # fmt: skip
+_RANGES = {
+    "seed": (0, 2**62), "n_threads": (1, None), "evaluate_every": (1, None), "views": (0, None),
+    "size": (8, 4096), "workers": (1, None), "cache_gb": (0, None),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What to do. Fields that are left out are decided by the method, the data and the machine.
+    """A run as data. The method, the data and the machine decide what is left out.
 
     Attributes
     ----------
     source, target : str
-        Feature files (``.npz``, ``.npy``), or folders or list files of images. None: arrays are handed over.
+        Feature files (``.npz``, ``.npy``), or folders or list files of images. None: arrays are passed instead.
     labels : str
         Labels of a source that is a bare ``.npy`` array.
     root, classes : str
-        Of list files: where their paths start, and class names, one per line.
+        For list files: the folder that their paths start from, and a file of class names, one per line.
     method, method_params : str, dict
-        A registered name and hyper-parameters over the method's own (or the published ones); ``auto`` chooses.
+        A registered name, and hyper-parameters in place of the method's defaults; ``auto`` chooses.
     protocol, task : str
-        Take the settings published for a dataset (``office31``) and one of its tasks (``A->W``).
+        Use the settings published for a dataset (``office31``) and one of its tasks (``A->W``).
     selection : str or callable
-        Which checkpoint is kept: a rule of :mod:`ba3us.training.evaluation`, ``neighbours``, or a function of
-        the target's outputs.
+        The evaluation whose weights are kept: a rule of :mod:`ba3us.training.evaluation`, ``neighbours``, or a
+        function of the target's outputs.
     evaluate_every : int
-        Look at the target also every so many updates of a named method, for a finer curve and more checkpoints
-        to choose from; else only where the method refreshes.
+        Also evaluate every so many steps of a named method, for finer curves and more checkpoints to select
+        from. None: only where the method refreshes.
     standardize : bool
-        Standardise features by the source's columns, within the model. None: where they need it.
+        Standardise features by the source's columns, within the model. None: if they need it.
     backbone, weights : str
-        What turns an image into a vector, and its weights; see :func:`ba3us.nn.backbones.create_backbone`.
-        For arrays that are no vectors: a network of :data:`ba3us.nn.SMALL`.
+        The network that turns an image into a vector, and its weights; see
+        :func:`ba3us.nn.backbones.create_backbone`. For arrays that are not vectors: one of
+        :data:`ba3us.nn.SMALL`.
     train : str
         How much of the backbone is trained: ``head``, ``tail``, ``all`` or the stage to begin with. None:
         ``head`` on a CPU, ``tail`` on a GPU.
     views : int
-        Augmented views per image that are kept where a part is frozen; 0: the centre only. None: 0 with
+        Augmented views per image that are cached where a part is frozen; 0: the centre only. None: 0 with
         ``head``, else 4.
     size : int
-        Side of the crops in pixels, in place of the backbone's own.
+        Side of the crops in pixels. None: the backbone's.
     ten_crop : bool
         Offer ten crops to methods that refresh from them.
     seed, n_threads : int
-        Results repeat for the same of both.
+        Results repeat if both are the same.
     on_nan : str
-        When a loss is no longer a number: ``stop``, or ``retry`` from the last good state at half the learning
+        If a loss becomes NaN or infinite: ``stop``, or ``retry`` from the last good state at half the learning
         rate.
     on_collapse : str
-        When predictions have fallen onto few classes: ``continue``, or ``stop`` with what was selected so far.
+        If predictions collapse to few classes: ``continue``, or ``stop`` with the best evaluation so far.
     correct_prior : bool
-        Put the prior of the classifier right by the target's shares, in the end: see :mod:`ba3us.auto.guard`.
+        Correct the classifier's prior by the target's class proportions; see :mod:`ba3us.auto.guard`.
     device, devices, nodes, precision, compile
-        Where and how to compute: see :mod:`ba3us.training.distributed`.
+        Where and how to compute; see :mod:`ba3us.training.distributed`.
     cache_gb, workers
-        What may be kept of images on disk, in 10⁹ bytes (10), and how many threads decode them.
+        Limit of the image cache in 10⁹ bytes (10), and the number of threads that decode images.
     """
 
     source: str | None = None
@@ -121,23 +124,10 @@ class Spec:
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
             _check_type(name, getattr(self, name), kind)
-        least = {
-            "seed": 0,
-            "n_threads": 1,
-            "evaluate_every": 1,
-            "views": 0,
-            "size": 8,
-            "workers": 1,
-            "cache_gb": 0,
-        }
-        for name, lowest in least.items():
-            value = getattr(self, name)
-            require(value is None or value >= lowest, f"`{name}` is {value}: it must be {lowest} or more.")
-        for name, highest in (("seed", 2**62), ("size", 4096)):
-            value = getattr(self, name)
-            require(
-                value is None or value <= highest, f"`{name}` is {value}: it must be {highest} at the most."
-            )
+        for name, (low, high) in _RANGES.items():
+            if (value := getattr(self, name)) is not None:
+                require(value >= low, f"`{name}` is {value}: it must be {low} or more.")
+                require(high is None or value <= high, f"`{name}` is {value}: it must be {high} at the most.")
         if self.device is not None:
             check_accelerator(self.device)
         for name, known in (("precision", PRECISIONS), ("on_nan", ON_NAN), ("on_collapse", ON_COLLAPSE)):
@@ -148,8 +138,6 @@ class Spec:
             f"The task {self.task!r} is given without a protocol: add a `protocol`, such as office31.",
         )
 
-    # --- what follows from it ----------------------------------------------------------------------------
-
     def source_only(self) -> Spec:
         """The source-only method that this spec is compared with.
 
@@ -157,12 +145,12 @@ class Spec:
         source-only has too, with as many steps. It does not share what depends on target predictions
         (selection, extra evaluations, stopping on collapse, prior correction) nor a protocol's options.
         """
-        config, shared = self.method_options(), dataclasses.fields(methods.get(_SOURCE_ONLY).method.Options)
-        options = {f.name: getattr(config, f.name) for f in shared}
+        config, baseline = self.method_options(), methods.get("source-only")
+        options = {f.name: getattr(config, f.name) for f in dataclasses.fields(baseline.method.Options)}
         options |= {"steps": config.steps + config.warmup_steps, "warmup_steps": 0}
         return dataclasses.replace(
             self,
-            method=_SOURCE_ONLY,
+            method=baseline.name,
             method_params=options,
             protocol=None,
             task=None,
@@ -179,46 +167,38 @@ class Spec:
 
     @property
     def kind(self) -> str:
-        """Kind of the samples, ``images`` or ``arrays``; an error if a field is for another kind."""
+        """Kind of the samples, ``images`` or ``arrays``; an error if a field is for the other kind."""
         require(
             self.source is not None and self.target is not None,
             "A source or a target is missing: give a feature file, or a folder or list of images, for each.",
         )
-        words = {"images": "images", "arrays": "features"}
-        kind = "images" if is_images(str(self.source)) and is_images(str(self.target)) else "arrays"
-        for name in (name for other, names in _ONLY_FOR.items() if other != kind for name in names):
+        images = is_images(str(self.source)) and is_images(str(self.target))
+        samples = f"{'images' if images else 'features'} such as {self.source}"
+        for name in _ONLY_FOR["arrays" if images else "images"]:
             value = getattr(self, name)
-            require(
-                value is None or value is False,
-                f"`{name}` is not for {words[kind]} such as {self.source}: leave it out.",
-            )
-        return kind
-
-    # --- YAML --------------------------------------------------------------------------------------------
+            require(value is None or value is False, f"`{name}` is not for {samples}: leave it out.")
+        return "images" if images else "arrays"
 
     def to_yaml(self) -> str:
-        """As YAML, without fields that have their defaults."""
+        """Write YAML without the fields that have their defaults."""
         require(isinstance(self.selection, str), "A selection that is a function can't be written to a file.")
-        given = {
-            f.name: getattr(self, f.name)
-            for f in dataclasses.fields(self)
-            if getattr(self, f.name) != _default(f)
-        }
+        defaults = vars(Spec())
+        given = {name: value for name, value in vars(self).items() if value != defaults[name]}
         given |= {name: os.path.abspath(given[name]) for name in _PATHS if name in given}
         return yaml.safe_dump({"format": FORMAT, **given}, sort_keys=False, allow_unicode=True)
 
     @classmethod
     def read(cls, path: str | Path) -> Spec:
-        """From a YAML file, such as a run's ``spec.yaml``; paths start at its folder."""
+        """Read a YAML file, such as a run's ``spec.yaml``; paths start at its folder."""
         path = Path(path)
         require(path.is_file(), f"There is no spec at {path}: check the path.")
         try:
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-            raise UserError(f"{path} is not valid YAML ({str(error).splitlines()[0]}): mend it.") from error
+            raise UserError(f"{path} is not valid YAML ({str(error).splitlines()[0]}): fix it.") from error
         require(
             isinstance(content, dict) and content.pop("format", FORMAT) == FORMAT,
-            f"{path} is no spec of ba3us, or of another version: begin it with 'format: {FORMAT}'.",
+            f"{path} is not a spec of ba3us, or of another version: begin it with 'format: {FORMAT}'.",
         )
         known = [f.name for f in dataclasses.fields(cls)]
         for name in content:
@@ -233,7 +213,7 @@ class Spec:
 
 
 def place(spec: Spec) -> str:
-    """The device: that of the spec, or what the machine has."""
+    """The device: the spec's, or a GPU if there is one."""
     if spec.device in (None, "auto"):
         return "cuda" if torch.cuda.is_available() else "cpu"
     return str(spec.device)
@@ -245,7 +225,7 @@ def depth(spec: Spec) -> str:
 
 
 def view_count(spec: Spec) -> int:
-    """Augmented views per image that are cached; by default 4, none where only the head is trained."""
+    """Augmented views per image that are cached; by default 4, or none if only the head is trained."""
     return (0 if depth(spec) == "head" else 4) if spec.views is None else spec.views
 
 
@@ -263,7 +243,7 @@ def check_precision(spec: Spec) -> None:
 
 
 def check_auto(spec: Spec) -> None:
-    """Refuse to train a backbone with the automatic choice, which adapts heads."""
+    """Refuse to train a backbone with the automatic choice, which adapts only heads."""
     require(
         spec.method != AUTO or depth(spec) == "head",
         f"`train` is {spec.train!r}, but the automatic choice adapts the head: name a `method` as well.",
@@ -272,31 +252,22 @@ def check_auto(spec: Spec) -> None:
 
 def is_images(path: str | Path) -> bool:
     """Whether a path is that of images (a folder or a list file) rather than of a feature file."""
-    return Path(path).is_dir() or Path(path).suffix not in _FEATURES
-
-
-def _default(f: dataclasses.Field[Any]) -> Any:
-    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+    return Path(path).is_dir() or Path(path).suffix not in (".npz", ".npy")
 
 
 def _check_type(name: str, value: Any, kind: Any) -> None:
-    """A sentence unless `value` is of the declared type."""
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    words = {
-        str: "text",
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-        dict[str, Any]: "names with values, such as {beta: 1.0}",
+    """Raise an error unless `value` is of the type that the field declares."""
+    number = not isinstance(value, bool)
+    mapping = isinstance(value, dict) and all(isinstance(key, str) for key in value)
+    types: dict[Any, tuple[bool, str]] = {
+        str: (isinstance(value, str), "text"),
+        bool: (isinstance(value, bool), "true or false"),
+        int: (number and isinstance(value, numbers.Integral), "a whole number"),
+        float: (number and isinstance(value, numbers.Real), "a number"),
+        dict[str, Any]: (mapping, "names with values, such as {beta: 1.0}"),
+        Callable[..., float]: (callable(value), "a function"),
+        type(None): (value is None, ""),
     }
-    fits = (
-        (value is None and type(None) in kinds)
-        or (isinstance(value, str) and str in kinds)
-        or (isinstance(value, bool) and bool in kinds)
-        or (isinstance(value, dict) and dict[str, Any] in kinds and all(isinstance(k, str) for k in value))
-        or (isinstance(value, numbers.Integral) and not isinstance(value, bool) and int in kinds)
-        or (isinstance(value, numbers.Real) and not isinstance(value, bool) and float in kinds)
-        or (callable(value) and name == "selection")
-    )
-    wanted = " or ".join(words[k] for k in kinds if k in words)
-    require(fits, f"`{name}` is {value!r}: it must be {wanted}.")
+    declared = [types[each] for each in (get_args(kind) if isinstance(kind, UnionType) else (kind,))]
+    wanted = " or ".join(words for _, words in declared if words)
+    require(any(fits for fits, _ in declared), f"`{name}` is {value!r}: it must be {wanted}.")

@@ -1,4 +1,4 @@
-"""From samples to a run: build, train, select. See :mod:`ba3us.auto` for a choice among several methods."""
+"""From samples to a run: build, train and select one method. :mod:`ba3us.auto` chooses among several."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def train_one(
     resume: bool = False,
     show: bool = False,
 ) -> tuple[Run, Target]:
-    """Build, train and select one method; returns the run and the target as its network saw it.
+    """Train the method of a spec; returns the run and the target as its network took it.
 
     Parameters
     ----------
     spec, opened
-        What to do, and the samples.
+        The run as data, and its samples.
     domains : Domains, optional
-        In place of those opened, as the network sees them.
+        The network's inputs, in place of those of `opened`.
     callbacks : sequence of Callback
-        Told of every step and evaluation.
+        Called at every step and evaluation.
     state : path, optional
-        Where to keep the state of the run at every evaluation.
+        File for the state of the training, written at every evaluation.
     resume : bool
-        Go on from `state`, if it is there and of this very run.
+        Resume from `state` if it exists; an error if it is of another run.
     show : bool
         Show progress on the standard error.
     """
@@ -67,30 +67,32 @@ def train_one(
         network.backbone.compile()
     source, target = domains or opened.domains(model.front, spec, show)
     if isinstance(network.backbone, Standardize):
-        network.backbone.fit(
-            sample_batch(source.labelled if isinstance(source, PseudoLabelledSource) else source)
-        )
-    on_cpu, process_group = place(spec) == "cpu", ProcessGroup.current()
+        labelled = source.labelled if isinstance(source, PseudoLabelledSource) else source
+        network.backbone.fit(sample_batch(labelled))
+    process_group = ProcessGroup.current()
+    alone = process_group.size == 1  # else the processes have been started
+    images_per_batch = 32 if place(spec) == "cpu" else 256
+    workers = process_group.size, torch.get_num_threads()
     execution = Execution(
         seed=spec.seed,
         n_threads=spec.n_threads,
         evaluate_every=spec.evaluate_every,
         accelerator=spec.device,
-        devices=spec.devices if process_group.size == 1 else None,  # else they have been started
-        nodes=spec.nodes if process_group.size == 1 else None,
+        devices=spec.devices if alone else None,
+        nodes=spec.nodes if alone else None,
         precision=PRECISIONS[spec.precision],
-        predict_batch=1024 if len(source.shape) == 1 else 32 if on_cpu else 256,
+        predict_batch=1024 if len(source.shape) == 1 else images_per_batch,
         checkpoint=state,
         on_nan=spec.on_nan,
         on_collapse=spec.on_collapse,
-        identity=""
-        if state is None
-        else opening.digest(spec, opened, (process_group.size, torch.get_num_threads())),
+        identity="" if state is None else opening.digest(spec, opened, workers),
     )
-    shown = [TrainingMonitor(), *([ProgressBar(title=spec.method)] if show else ()), *callbacks]
-    trainer = Trainer(network, model.module.method, execution, rule=spec.selection, callbacks=shown)
-    resumed = resume and state is not None and state.is_file()
-    result = (trainer.resume(state) if resumed and state is not None else trainer).fit(source, target)
+    callbacks = [TrainingMonitor(), *([ProgressBar(title=spec.method)] if show else ()), *callbacks]
+    trainer = Trainer(network, model.module.method, execution, rule=spec.selection, callbacks=callbacks)
+    checkpoint = state if resume and state is not None and state.is_file() else None
+    if checkpoint is not None:
+        trainer.resume(checkpoint)
+    result = trainer.fit(source, target)
     best = result.evaluations[result.best_index]
     about: dict[str, Any] = {
         "version": __version__,
@@ -101,7 +103,7 @@ def train_one(
         "steps": result.steps,
         "trained": samples.trained_part,
         "processes": process_group.size,
-        "resumed": resumed,
+        "resumed": checkpoint is not None,
         "selected": {
             "evaluation": result.best_index,
             "rule": result.rule,
@@ -140,7 +142,7 @@ def presence_table(
     others: Sequence[np.ndarray] = (),
     uncertainty: float = 0.0,
 ) -> pd.DataFrame:
-    """Which classes are present, by an evaluation's predictions and those of `others`."""
+    """Estimate which classes are present from an evaluation's predictions and those of `others`."""
     table = presence(evaluation.predictions, others, len(classes), uncertainty)
     table.insert(0, "class", pd.Series(classes, dtype=object))
     table.insert(4, "mean_probability", evaluation.mean_probabilities.astype(float))
