@@ -33,11 +33,6 @@ def save(path: Path, state: dict[str, Any]) -> None:
             raise
 
 
-def beside(path: Path, kind: str) -> Path:
-    """The path of another state of the same run."""
-    return path.with_name(f"{path.name}.{kind}")
-
-
 def load(path: Path) -> dict[str, Any]:
     """Read what :func:`save` wrote; loading can't run code."""
     if not path.is_file():
@@ -86,8 +81,6 @@ def set_random_state(states: dict[str, torch.Tensor]) -> None:
 
 # --- shutdown ---------------------------------------------------------------------------------------------
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 class GracefulShutdown:
     """Delays Ctrl-C (and SIGTERM, if the program handles it) until the step is done and the state is saved.
@@ -103,10 +96,11 @@ class GracefulShutdown:
         self._signal: tuple[int, FrameType | None] = (signal.SIGINT, None)
 
     def __enter__(self) -> GracefulShutdown:
-        handlers = {number: signal.getsignal(number) for number in _SIGNALS if self._wait}
-        self._handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
-        for number in self._handlers:
-            signal.signal(number, self._receive)
+        for number in (signal.SIGINT, signal.SIGTERM) if self._wait else ():
+            handler = signal.getsignal(number)
+            if callable(handler):
+                self._handlers[number] = handler
+                signal.signal(number, self._receive)
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:

@@ -77,26 +77,21 @@ class ProcessGroup:
         """Gather the outputs of all processes into those for the joint batch, in its order."""
         if self.size == 1:
             return outputs
-        domains, device = outputs.domains, outputs.source.features.device
         # a method may leave out samples of its part
-        counts = torch.tensor([len(d.features) for d in domains], device=device)
+        counts = torch.tensor([len(d.features) for d in outputs.domains], device=outputs.source.features.device)
         table = _gathered(counts[None], [1] * self.size).tolist()
-        return Outputs(*(self._joined(d, sizes) for d, sizes in zip(domains, zip(*table))))
+        domains = []
+        for domain, sizes in zip(outputs.domains, zip(*table)):
 
-    def _joined(self, domain: DomainOutputs, sizes: Sequence[int]) -> DomainOutputs:
-        if not sum(sizes):
-            return domain
+            def joint(x: Tensor, sizes: Sequence[int] = sizes) -> Tensor:
+                return _Gather.apply(x, sizes, self.rank) if sum(sizes) else x
 
-        def whole(x: Tensor) -> Tensor:
-            return _Gather.apply(x, sizes, self.rank)
-
-        return DomainOutputs(
-            whole(domain.features),
-            whole(domain.logits),
-            whole(domain.rows),
-            None if domain.labels is None else whole(domain.labels),
-            {name: whole(x) for name, x in domain.extra.items()},
-        )
+            labels = None if domain.labels is None else joint(domain.labels)
+            extra = {name: joint(x) for name, x in domain.extra.items()}
+            domains.append(
+                DomainOutputs(joint(domain.features), joint(domain.logits), joint(domain.rows), labels, extra)
+            )
+        return Outputs(*domains)
 
     def whole(self, share: Tensor, count: int) -> Tensor:
         """Gather all `count` rows from the parts of all processes; without gradients."""
@@ -118,18 +113,11 @@ class ProcessGroup:
         """Average the running statistics of norm layers in training mode over all processes."""
         if self.size == 1:
             return
-        running = [
-            buffer
-            for layer in module.modules()
-            for name, buffer in layer.named_buffers(recurse=False)
-            if layer.training and name.startswith("running_")
-        ]
-        if running:
-            flat = torch.cat([buffer.flatten() for buffer in running])
-            distributed.all_reduce(flat)
-            flat /= self.size
-            for buffer, mean in zip(running, flat.split([b.numel() for b in running])):
-                buffer.copy_(mean.view_as(buffer))
+        for layer in module.modules():
+            for name, buffer in layer.named_buffers(recurse=False):
+                if layer.training and name.startswith("running_"):
+                    distributed.all_reduce(buffer)
+                    buffer /= self.size
 
     def same_buffers(self, module: nn.Module) -> None:
         """Copy the first process's buffers (class weights, pseudo-labels), which may differ in the last bit."""
@@ -206,7 +194,10 @@ _launched: Layout | None = None
 
 def layout(accelerator: str | None, devices: int | str | None, nodes: int | None) -> Layout:
     """Check the requested layout, also against torchrun where that has started the processes."""
-    place, started = _accelerator(accelerator), _started()
+    place, started = _accelerator(accelerator), None
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun, which ``fabric run`` uses, has started this process
+        per_node, total = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+        started = per_node, total // per_node
     available = torch.cuda.device_count() if place == "cuda" else 1
     wanted = _count("devices", devices, default=available if devices == "auto" else 1)
     machines = _count("nodes", nodes, default=1)
@@ -247,14 +238,6 @@ def _count(name: str, value: int | str | None, default: int) -> int:
     number = int(value) if str(value).isdecimal() else 0  # type: ignore[arg-type]
     require(number >= 1, f"The number of {name} is {value!r}: give 1 or more.")
     return number
-
-
-def _started() -> tuple[int, int] | None:
-    """Processes per node and nodes, if torchrun (which ``fabric run`` uses) has started this process."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return None
-    per_node, total = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
-    return per_node, total // per_node
 
 
 def start(execution: Execution) -> tuple[Fabric, ProcessGroup]:

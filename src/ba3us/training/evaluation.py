@@ -54,8 +54,9 @@ def predict_batches(
     for start in range(rows.start, rows.stop, batch_size):
         with evaluating(module):
             x = read(slice(start, min(start + batch_size, rows.stop))).to(device)
-            features, logits = module.method.predict(module.network, x)
-        yield _at_least_float32(features), _at_least_float32(logits)
+            outputs = module.method.predict(module.network, x)
+        features, logits = (part.float() if part.element_size() < 4 else part for part in outputs)
+        yield features, logits
 
 
 def predict_domain(
@@ -77,7 +78,7 @@ def predict_domain(
     features : bool
         Without them, which take most of the memory, ``outputs.features`` has shape [n, 0].
     """
-    parameter, process_group = next(module.parameters()), process_group or ProcessGroup()
+    dtype, process_group = next(module.parameters()).dtype, process_group or ProcessGroup()
     local = range(len(domain))[process_group.share(len(domain))]
 
     def run(read: Callable[[slice], Tensor], features: bool = False) -> list[Tensor]:
@@ -98,21 +99,16 @@ def predict_domain(
             for output in outputs
         ]
 
-    with evaluating(module):
-        all_features, logits = run(lambda rows: domain.batch(rows, parameter.dtype), features)
-        extra = {}
-        if views and domain.views:
-            view_logits = [
-                run(lambda rows, v=v: domain.view_batch(v, rows, parameter.dtype))[1]  # type: ignore[misc]
-                for v in range(len(domain.views))
-            ]
-            extra["views"] = torch.stack(view_logits)
+    all_features, logits = run(lambda rows: domain.batch(rows, dtype), features)
+    extra = {}
+    if views and domain.views:
+        view_logits = [
+            run(lambda rows, v=v: domain.view_batch(v, rows, dtype))[1]  # type: ignore[misc]
+            for v in range(len(domain.views))
+        ]
+        extra["views"] = torch.stack(view_logits)
     index = torch.arange(len(domain), device=logits.device)
     return DomainOutputs(all_features, logits, index, extra=extra)
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.float() if x.element_size() < 4 else x
 
 
 # --- the target's neighbourhoods --------------------------------------------------------------------------
@@ -200,10 +196,6 @@ class SelectionRule:
         name, sign = self.recorded
         return sign * evaluation.scores[name]
 
-    def prefers(self, score: float, best: float) -> bool:
-        """Whether an evaluation with `score` replaces an earlier one with `best`."""
-        return score >= best if self.latest else score > best
-
     def _checked(self, values: Any) -> float:
         assert self.score is not None, f"{self.name} is not prepared"
         score = self.score(values)
@@ -273,27 +265,24 @@ def _agreement_of(neighbours: Neighbours, rows: np.ndarray, predictions: np.ndar
     return neighbours.beyond_chance(predictions[rows])
 
 
-def _register_logit_rule(
-    name: str,
-    score: Callable[[Tensor], float],
-    sign: int = 1,
-    *,
-    recorded: str | None = None,
-    latest: bool = False,
-) -> None:
-    record = None if recorded is None else (recorded, sign)
-    register_rule(SelectionRule(name, partial(_score_logits, score, sign), "logits", latest, record))
-
-
-_register_logit_rule("entropy", scores.mean_entropy, -1, recorded="entropy")  # the paper's
-_register_logit_rule(
-    "information-maximisation", scores.information_maximisation, recorded="information_maximisation"
-)
-_register_logit_rule("nuclear-norm", scores.nuclear_norm, recorded="nuclear_norm")
+for _name, _score, _sign, _recorded in (
+    ("entropy", scores.mean_entropy, -1, "entropy"),  # the paper's
+    ("information-maximisation", scores.information_maximisation, 1, "information_maximisation"),
+    ("nuclear-norm", scores.nuclear_norm, 1, "nuclear_norm"),
+    ("diversity", scores.diversity, 1, None),
+    ("density", _density, 1, None),
+    ("last", _same, 1, None),
+):
+    register_rule(
+        SelectionRule(
+            _name,
+            partial(_score_logits, _score, _sign),
+            "logits",
+            latest=_name == "last",
+            recorded=None if _recorded is None else (_recorded, _sign),
+        )
+    )
 register_rule(SelectionRule("neighbours", reads="predictions", prepare=_neighbour_agreement))
-_register_logit_rule("diversity", scores.diversity)
-_register_logit_rule("density", _density)
-_register_logit_rule("last", _same, latest=True)
 
 
 # --- what training returns --------------------------------------------------------------------------------

@@ -406,7 +406,8 @@ class Trainer:
             mean_probabilities=mean_probabilities.cpu().numpy(),
         )
         self.evaluations.append(evaluation)
-        if candidate and self.rule.prefers(evaluation.score, self.best_score):
+        tie_counts = self.rule.latest and evaluation.score == self.best_score
+        if candidate and (evaluation.score > self.best_score or tie_counts):
             self.best_score, self.best_index = evaluation.score, len(self.evaluations) - 1
             self.best_state = self._copy_weights()
         self._notify("on_evaluation", evaluation)
@@ -477,8 +478,9 @@ class Trainer:
         """Return to the last good state with a smaller learning rate; else save the state and raise."""
         lr_factor, retries = RETRY_LR_FACTOR * self.lr_factor, self.retries
         if self.execution.on_nan != "retry" or self._good is None or len(retries) == MAX_RETRIES:
-            if self.execution.checkpoint is not None:
-                error.state_file = checkpoints.beside(self.execution.checkpoint, "diverged")
+            path = self.execution.checkpoint
+            if path is not None:
+                error.state_file = path.with_name(f"{path.name}.diverged")
                 self._save(error.state_file)
             raise error
         self._restore(self._good)

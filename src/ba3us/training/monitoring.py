@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -85,42 +85,31 @@ def require_finite(value: float, name: str, step: Step) -> None:
         raise DivergedError(name, value, step)
 
 
-class _StepLosses(NamedTuple):
-    step: Step
-    loss: Tensor
-    terms: dict[str, Tensor]
-
-
 class LossRecord:
     """The losses since the last row of the history, read late because reading may wait for the device."""
 
     def __init__(self) -> None:
-        self._steps: list[_StepLosses] = []
+        self._steps: list[tuple[Step, Tensor, dict[str, Tensor]]] = []
 
     def add(self, step: Step, loss: Tensor, terms: dict[str, Tensor]) -> None:
         """Store the loss of a step, and its terms."""
-        self._steps.append(_StepLosses(step, loss.detach(), terms))
+        self._steps.append((step, loss.detach(), terms))
 
     def check(self) -> float | None:
-        """The last loss, if there is one; raises :class:`DivergedError` if it is NaN or infinite."""
+        """The last loss, if there is one; an error names the first step and term that are NaN or infinite."""
         if not self._steps:
             return None
-        loss = float(self._steps[-1].loss)
+        last_step, last_loss, _ = self._steps[-1]
+        loss = float(last_loss)
         if not math.isfinite(loss):
-            raise self._first_error()
+            for step, _, terms in self._steps:
+                wrong = {name: float(x) for name, x in terms.items() if not math.isfinite(float(x))}
+                if wrong:
+                    names, noun = " and ".join(map(repr, wrong)), "term" if len(wrong) == 1 else "terms"
+                    raise DivergedError(f"The {noun} {names} of the loss", next(iter(wrong.values())), step)
+            raise DivergedError("The sum of the loss's terms", loss, last_step)  # of terms that are finite
         self._steps.clear()
         return loss
-
-    def _first_error(self) -> DivergedError:
-        """The error that names the first step and term that were NaN or infinite."""
-        for step, _, terms in self._steps:
-            values = {name: float(term) for name, term in terms.items()}
-            wrong = [name for name, value in values.items() if not math.isfinite(value)]
-            if wrong:
-                names, noun = " and ".join(map(repr, wrong)), "term" if len(wrong) == 1 else "terms"
-                return DivergedError(f"The {noun} {names} of the loss", values[wrong[0]], step)
-        step, loss, _ = self._steps[-1]  # finite terms whose sum overflows
-        return DivergedError("The sum of the loss's terms", float(loss), step)
 
 
 # --- warnings about numbers that stay finite ---------------------------------------------------------------
@@ -183,18 +172,17 @@ def saturated_discriminator(first: Row, recent: Sequence[Row]) -> TrainingWarnin
     )
 
 
-HISTORY_CHECKS: tuple[Callable[[Row, Sequence[Row]], TrainingWarning | None], ...] = (
-    vanished_weights,
-    saturated_discriminator,
-)
-
-
 class TrainingMonitor(Callback):
     """Checks the history and the evaluations, and puts each kind of warning once into ``trainer.warnings``."""
 
     def on_start(self, trainer: Trainer) -> None:
-        """Check the rows that a resumed run has already."""
-        self._check_everything(trainer)
+        """Check the rows and evaluations that a resumed run has already."""
+        trainer.warnings.clear()
+        self._first: dict[str, Row] = {}  # of each phase
+        for end in range(1, len(trainer.history) + 1):
+            self._check_rows(trainer, end)
+        for end in range(1, len(trainer.evaluations) + 1):
+            self._warn(trainer, collapsed(trainer.evaluations[:end]))
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
         """Check the last rows."""
@@ -206,15 +194,7 @@ class TrainingMonitor(Callback):
 
     def on_end(self, trainer: Trainer) -> None:
         """Check again: a retry may have discarded rows that had led to a warning."""
-        self._check_everything(trainer)
-
-    def _check_everything(self, trainer: Trainer) -> None:
-        trainer.warnings.clear()
-        self._first: dict[str, Row] = {}
-        for end in range(1, len(trainer.history) + 1):
-            self._check_rows(trainer, end)
-        for end in range(1, len(trainer.evaluations) + 1):
-            self._warn(trainer, collapsed(trainer.evaluations[:end]))
+        self.on_start(trainer)
 
     def _check_rows(self, trainer: Trainer, end: int) -> None:
         phase = trainer.history[end - 1]["phase"]
@@ -222,7 +202,7 @@ class TrainingMonitor(Callback):
         recent = trainer.history[max(0, end - _WINDOW) : end]
         if len(recent) < _WINDOW or recent[0]["phase"] != phase:
             return
-        for check in HISTORY_CHECKS:
+        for check in (vanished_weights, saturated_discriminator):
             self._warn(trainer, check(first, recent))
 
     @staticmethod
