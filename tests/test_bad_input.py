@@ -68,7 +68,7 @@ ARRAYS = [
     (X, changed(Y, 4, 17, object), XT, r"can't be ordered \(int, str\)"),
     (X, [1, "1", 2, 3] * 20, XT, r"can't be ordered \(int, str\)"),
     (X, [True, 1, 2, 3] * 20, XT, "hold 4 different values, but as an array only 3 .*: make them all strings"),
-    (X, ["\ud800", "ant"] * 40, XT, "is no text"),
+    (X, ["\ud800", "ant"] * 40, XT, "is not a text"),
     (X, np.full(80, "ant"), XT, r"only one class \(\['ant'\]\): give rows of at least two classes"),
     (X, np.full(80, "ant"), None, "only one class"),
 ]

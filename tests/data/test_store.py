@@ -52,7 +52,7 @@ def test_missing_goes_shard_by_shard(tmp_path, monkeypatch):
     store.note([KEYS[8]])
     assert store.missing(KEYS[:10], 6) == ([6, 7, 8, 9], 10)
     assert store.missing(KEYS[:10], 6, unseen=True) == ([6, 7, 9], 10)
-    assert make(tmp_path).was_seen(KEYS[8]) and not make(tmp_path).was_seen(KEYS[9])
+    assert make(tmp_path).missing(KEYS[8:10], 0, unseen=True) == ([1], 2)
 
 
 def test_budget_and_eviction(tmp_path, monkeypatch):
@@ -75,7 +75,7 @@ def test_without_a_budget_nothing_is_written(tmp_path):
     with store.locked():
         assert store.add(KEYS[:1], rows([1])) == 0
         store.note(KEYS[:1])
-    assert not (tmp_path / "none").exists() and store.was_seen(KEYS[0])
+    assert not (tmp_path / "none").exists() and store.missing(KEYS[:1], 0, unseen=True) == ([], 1)
 
 
 def test_without_a_budget_nothing_is_thrown_away(tmp_path, monkeypatch):

@@ -81,22 +81,30 @@ class FrozenTarget(Target):
         )
         require(batch_size is None or batch_size > 0, f"batch_size is {batch_size}: give at least 1.")
         self.images, self.name, self.views = images, images.name, images.views
+        self._title = f"Frozen part, {self.name}"
         self._workers, self._progress, self._half = worker_count(workers), progress, precision == "bfloat16"
         self._batch_size = batch_size or (4 if images.device.type == "cpu" else 128)
         budget = cache_bytes(cache_gb)
         self._original_front = front.eval().to(images.device).to(memory_format=torch.channels_last)
-        front_digest = _fingerprint(front, images, precision)
+        front_hash = state_hash(front)
+        preparation = (front, images.size, images.pixels.side, images.mean, images.std, precision)
+        front_hash.update(repr(preparation).encode())
+        front_digest = front_hash.digest()
         self._dtype = torch.float32
         with self._computing():
             first = self._forward(images.batch(slice(0, 1)), self._original_front)
         if first.dim() > 2:
             self._dtype = getattr(torch, activations)
-        self._shape = tuple(first.shape[1:])
+        self.shape = tuple(first.shape[1:])
         numbers = range(CENTRE, images.view_count or 0)
-        self._keys = {
-            view: [_key(front_digest, images.pixels.identity(row), row, view) for row in range(len(images))]
-            for view in numbers
-        }
+        identities = [images.pixels.identity(row) for row in range(len(images))]
+
+        def key(row: int, view: int) -> bytes:
+            # the crop of a view depends on the row, the centre does not
+            text = b"%s%s%d,%d" % (front_digest, identities[row], row if view != CENTRE else 0, view)
+            return hashlib.blake2b(text, digest_size=KEY_BYTES).digest()
+
+        self._keys = {view: [key(row, view) for row in range(len(images))] for view in numbers}
         wanted = [self._keys[view][row] for row in range(len(images)) for view in numbers]
         kind, shape = cache_folder() / "activations", tuple(_stored(first).shape[1:])
         self._store = Store(kind, shape, str(self._dtype).removeprefix("torch."), budget, wanted)
@@ -106,11 +114,6 @@ class FrozenTarget(Target):
 
     def __len__(self) -> int:
         return len(self.images)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return self._shape
 
     @cached_property
     def front(self) -> nn.Module:
@@ -144,10 +147,6 @@ class FrozenTarget(Target):
         """Start to decode rows whose activations may not be cached."""
         if not self._complete or self.images.view_count is None:
             self.images.expect(indices)
-
-    @property
-    def _title(self) -> str:
-        return f"Frozen part, {self.name}"
 
     def _activations(self, rows: np.ndarray, views: np.ndarray, dtype: torch.dtype) -> Tensor:
         keys = [self._keys[view][row] if view in self._keys else b"" for row, view in zip(rows, views)]
@@ -229,16 +228,3 @@ class FrozenSource(FrozenTarget, Source):
 def _stored(x: Tensor) -> Tensor:
     """Maps [n, c, h, w] with channels last, as in memory; vectors unchanged."""
     return x.permute(0, 2, 3, 1) if x.dim() == 4 else x
-
-
-def _fingerprint(front: nn.Module, images: ImageTarget, precision: str) -> bytes:
-    """A digest of the front's weights and layers and of how images are prepared for it."""
-    hasher = state_hash(front)
-    hasher.update(repr((front, images.size, images.pixels.side, images.mean, images.std, precision)).encode())
-    return hasher.digest()
-
-
-def _key(front: bytes, image: bytes, row: int, view: int) -> bytes:
-    # the crop of a view depends on the row, the centre does not
-    text = b"%s%s%d,%d" % (front, image, row if view != CENTRE else 0, view)
-    return hashlib.blake2b(text, digest_size=KEY_BYTES).digest()

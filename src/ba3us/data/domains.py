@@ -45,10 +45,9 @@ def release_pages(array: np.ndarray) -> None:
     A copy-on-write mapping keeps its pages: they may differ from the file.
     """
     mapping = getattr(array, "_mmap", None)
-    if mapping is None or _DONT_NEED is None or getattr(array, "mode", "c") == "c":
-        return
-    with suppress(OSError, ValueError):  # this only saves memory
-        mapping.madvise(_DONT_NEED)
+    if mapping is not None and _DONT_NEED is not None and getattr(array, "mode", "c") != "c":
+        with suppress(OSError, ValueError):  # this only saves memory
+            mapping.madvise(_DONT_NEED)
 
 
 class Target:
@@ -66,12 +65,13 @@ class Target:
     """
 
     prefetches: ClassVar[bool] = False  # whether `expect` is of use
-    _x: Any = None  # Tensor or Mapped; None in domains that compute their samples
+    shape: tuple[int, ...]  # of one sample
 
     def __init__(self, x: Any, *, views: Any = None, name: str = "target") -> None:
         self.name = name
         self._x = _samples(x, name)
-        self.views = None if views is None else [_samples(v, f"{name} view") for v in views]
+        self.shape = tuple(self._x.shape[1:])
+        self.views: Any = None if views is None else [_samples(v, f"{name} view") for v in views]
         for view in self.views or ():
             require(
                 len(view) == len(self._x), f"The {name} has {len(self._x)} rows but a view has {len(view)}."
@@ -79,11 +79,6 @@ class Target:
 
     def __len__(self) -> int:
         return len(self._x)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return tuple(self._x.shape[1:])
 
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """A copy of the samples at `indices` (an integer array or a slice) as a floating tensor."""
@@ -166,7 +161,8 @@ def _samples(x: Any, name: str) -> Tensor | Mapped:
         return Mapped(array)
     if array.dtype.kind in "iub" and array.dtype != np.uint8:
         array = array.astype(np.float32)
-    return _tensor(array)
+    # over the array's own memory where torch can have it: contiguous, writeable, native byte order
+    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
 def check_numbers(array: np.ndarray, name: str) -> None:
@@ -178,23 +174,21 @@ def check_numbers(array: np.ndarray, name: str) -> None:
     if array.dtype.kind != "f":
         return
     limit = np.finfo(np.float32).max
-    step = max(1, _CHUNK_VALUES // max(1, int(np.prod(array.shape[1:]))))
+    width = int(np.prod(array.shape[1:]))
+    step = max(1, _CHUNK_VALUES // max(1, width))
     for start in range(0, len(array), step):
-        chunk = array[start : start + step].reshape(-1, int(np.prod(array.shape[1:])))
+        chunk = array[start : start + step].reshape(-1, width)
         chunk = chunk if chunk.dtype.itemsize > 2 else chunk.astype(np.float32)  # NumPy compares halves slowly
         if chunk.size and not (chunk.min() >= -limit and chunk.max() <= limit):  # also if one is NaN
             row, column = np.argwhere(~(np.abs(chunk) <= limit))[0]
-            _refuse(chunk[row, column], start + int(row), name)
+            value, row = chunk[row, column], start + row
+            raise UserError(
+                f"The {name} has values beyond what float32 holds (first in row {row}: {value:g}): scale the "
+                f"features, for example to deviation 1."
+                if np.isfinite(value)
+                else f"The {name} has NaN or infinite values (first in row {row}): drop or fill such rows."
+            )
         release_pages(array)
-
-
-def _refuse(value: np.floating, row: int, name: str) -> None:
-    if np.isfinite(value):
-        raise UserError(
-            f"The {name} has values beyond what float32 holds (first in row {row}: {value:g}): scale the "
-            f"features, for example to deviation 1."
-        )
-    raise UserError(f"The {name} has NaN or infinite values (first in row {row}): drop or fill such rows.")
 
 
 def _rows(x: Tensor | Mapped, indices: Any, dtype: torch.dtype) -> Tensor:
@@ -203,11 +197,6 @@ def _rows(x: Tensor | Mapped, indices: Any, dtype: torch.dtype) -> Tensor:
             return x[indices].to(dtype, copy=True)  # a network may change it in place
         return x.index_select(0, torch.as_tensor(indices)).to(dtype)
     return torch.from_numpy(x.read(indices)).to(dtype)
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    """A tensor over the array's memory where torch can have it: contiguous, writeable, native byte order."""
-    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
 def evenly_spaced_indices(count: int, max_rows: int) -> np.ndarray:
@@ -226,16 +215,11 @@ class Part(Target):
     """The samples of a domain at `rows`, read from it when needed."""
 
     def __init__(self, domain: Target, rows: np.ndarray) -> None:
-        self.name, self.views = domain.name, None
+        self.name, self.shape, self.views = domain.name, domain.shape, None
         self._domain, self._rows = domain, rows
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return self._domain.shape
 
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """A copy of the samples at `indices`."""
@@ -256,37 +240,27 @@ class PseudoLabelledSource(Source):
     Parameters
     ----------
     source, target : Source, Target
-        Vectors of the same length.
+        Vectors of the same length. `labelled` is the source without the target's samples.
     rows, labels : integer arrays
         Which samples of the target are added, and with which pseudo-labels.
     """
 
     def __init__(self, source: Source, target: Target, rows: np.ndarray, labels: np.ndarray) -> None:
-        self.name, self.views = source.name, None
-        self._source, self._target, self._target_rows = source, target, rows
+        self.name, self.shape, self.views = source.name, source.shape, None
+        self.labelled, self._target, self._target_rows = source, target, rows
         self.repeat = max(1, round(len(source) / max(1, len(rows))))
         all_labels = np.concatenate([source.labels.numpy(), np.tile(labels, self.repeat)])
         self._set_labels(all_labels, source.num_classes)
 
     def __len__(self) -> int:
-        return len(self._source) + self.repeat * len(self._target_rows)
-
-    @property
-    def labelled(self) -> Source:
-        """The source without the target's samples."""
-        return self._source
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return self._source.shape
+        return len(self.labelled) + self.repeat * len(self._target_rows)
 
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """A copy of the samples at `indices`."""
         index = np.arange(len(self))[indices] if isinstance(indices, slice) else np.asarray(indices)
-        of_source = index < len(self._source)
-        rows = self._target_rows[(index[~of_source] - len(self._source)) % len(self._target_rows)]
+        of_source = index < len(self.labelled)
+        rows = self._target_rows[(index[~of_source] - len(self.labelled)) % len(self._target_rows)]
         batch = torch.empty((len(index), *self.shape), dtype=dtype)
-        batch[torch.from_numpy(of_source)] = self._source.batch(index[of_source], dtype)
+        batch[torch.from_numpy(of_source)] = self.labelled.batch(index[of_source], dtype)
         batch[torch.from_numpy(~of_source)] = self._target.batch(rows, dtype)
         return batch

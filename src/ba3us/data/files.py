@@ -98,7 +98,10 @@ def encoded(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
     )
     require(rows > 0, "The source is empty: give at least one sample.")
     require(not sparse.issparse(y), "The labels are a sparse matrix: make them a plain array.")
-    labels = _array(y)
+    try:
+        labels = np.asarray(y)
+    except ValueError as error:
+        raise UserError("The labels are lists of different lengths: give one label per row.") from error
     if labels.ndim == 2 and labels.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=3
@@ -110,93 +113,62 @@ def encoded(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
     require(
         len(labels) == rows, f"The source has {rows} rows but {len(labels)} labels: give one label per row."
     )
-    _check_characters(y, labels)
-    _check_each(labels)
+    _check_values(y, labels)
     listed = isinstance(y, (list, tuple)) and not isinstance(y[0], (list, tuple, np.ndarray))
     given = y if listed else labels
     try:
-        classes, encoded = np.unique(labels, return_inverse=True)
-        _check_apart(given, len(classes))
+        classes, numbers = np.unique(labels, return_inverse=True)
+        if listed or labels.dtype.kind == "O":  # an array confuses True with 1, and very large numbers
+            if len({isinstance(label, str) + 2 * isinstance(label, bytes) for label in given}) > 1:
+                raise TypeError("text and something else")
+            different = {(isinstance(label, (bool, np.bool_)), label) for label in given}
+            require(
+                len(different) == len(classes),
+                f"The labels hold {len(different)} different values, but as an array only {len(classes)} "
+                "(such as True and 1): make them all strings.",
+            )
+        for label in classes.tolist():
+            if isinstance(label, str):
+                label.encode()
     except TypeError as error:
         kinds = sorted({type(label).__name__ for label in given})
         raise UserError(
             f"The labels are of kinds that can't be ordered ({', '.join(kinds)}): make them all strings."
         ) from error
-    for label in classes.tolist():
-        require(
-            not isinstance(label, str) or _is_text(label),
-            f"The label {label!r} is no text (it holds half a character): correct it, or use numbers.",
-        )
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"The label {label!r} is not a text (it holds half a character): correct it, or use numbers."
+        ) from error
     require(
         len(classes) > 1,
         f"The source has only one class ({classes[:1].tolist()}): give rows of at least two classes.",
     )
-    return classes, encoded
+    return classes, numbers
 
 
-def _check_characters(given: Any, labels: np.ndarray) -> None:
-    """Refuse texts that an array would change (zeros at the end), and invalid characters of damaged files."""
-    if labels.dtype.kind == "U" and labels.size:
-        highest = int(np.ascontiguousarray(labels).view(np.uint32).max()) if labels.itemsize else 0
+def _check_values(given: Any, labels: np.ndarray) -> None:
+    """Refuse labels that an array changes or that damaged files hold, missing ones, and measurements."""
+    if labels.dtype.kind == "U" and labels.size and labels.itemsize:
+        highest = int(np.ascontiguousarray(labels).view(np.uint32).max())
         require(
             highest <= sys.maxunicode, f"The labels hold a character {highest}, which is none: correct them."
         )
-    if isinstance(given, (list, tuple)):
-        for row, label in enumerate(given):
-            ends = isinstance(label, (str, bytes)) and label[-1:] in ("\0", b"\0")
-            require(
-                not ends, f"The label {label!r} of row {row} ends in a zero, which arrays drop: correct it."
-            )
-
-
-def _check_apart(labels: Any, classes: int) -> None:
-    """Require that different labels stay different: arrays confuse True with 1, and very large numbers."""
-    if isinstance(labels, np.ndarray) and labels.dtype.kind != "O":
-        return
-    if len({isinstance(label, str) + 2 * isinstance(label, bytes) for label in labels}) > 1:
-        raise TypeError("text and something else")
-    apart = {(isinstance(label, (bool, np.bool_)), label) for label in labels}
-    require(
-        len(apart) == classes,
-        f"The labels hold {len(apart)} different values, but as an array only {classes} (such as True and 1): "
-        "make them all strings.",
-    )
-
-
-def _is_text(label: str) -> bool:
-    try:
-        label.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _array(y: Any) -> np.ndarray:
-    try:
-        return np.asarray(y)
-    except ValueError as error:
-        raise UserError("The labels are lists of different lengths: give one label per row.") from error
-
-
-def _check_each(labels: np.ndarray) -> None:
-    """Refuse missing labels, and labels that are measurements."""
-    bad = pd.isna(labels)
-    if labels.dtype.kind == "f":
-        bad |= np.isinf(labels)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise UserError(f"The label of row {row} is {labels[row]}: label such rows or drop them.")
-    require(
-        labels.dtype.kind in "biufUSO",
-        f"Unknown label type: {labels.dtype}; give strings, whole numbers or booleans as labels.",
-    )
-    if labels.dtype.kind == "f":
-        fractional = np.flatnonzero(labels != np.floor(labels))
+    for row, label in enumerate(given if isinstance(given, (list, tuple)) else ()):
         require(
-            not len(fractional),
-            f"Unknown label type: continuous, such as {labels[fractional[:1]].tolist()}; "
-            "give strings, whole numbers or booleans as labels.",
+            not (isinstance(label, (str, bytes)) and label[-1:] in ("\0", b"\0")),
+            f"The label {label!r} of row {row} ends in a zero, which arrays drop: correct it.",
         )
+    numbers = labels if labels.dtype.kind == "f" else np.zeros(len(labels))
+    missing = np.flatnonzero(pd.isna(labels) | np.isinf(numbers))
+    if len(missing):
+        row = int(missing[0])
+        raise UserError(f"The label of row {row} is {labels[row]}: label such rows or drop them.")
+    fractional = labels[numbers != np.floor(numbers)]
+    kind = "continuous, such as " + str(fractional[:1].tolist()) if len(fractional) else str(labels.dtype)
+    require(
+        labels.dtype.kind in "biufUSO" and not len(fractional),
+        f"Unknown label type: {kind}; give strings, whole numbers or booleans as labels.",
+    )
 
 
 # --- feature files ----------------------------------------------------------------------------------------
@@ -257,11 +229,11 @@ class Origin(NamedTuple):
 
 def check_same_backbone(source: Origin, other: Origin, path: str | Path) -> None:
     """Refuse the features of `path` if they are known to be of another backbone or other weights."""
-    for one, two in zip(source, other):
-        require(
-            one is None or two is None or one == two,
-            f"The features of {path} are of {_words(other)}, the source's of {_words(source)}: "
-            f"use one backbone with the same weights for both.",
+    if any(None not in (one, two) and one != two for one, two in zip(source, other)):
+        texts = [repr(name) + (f" with weights {digest}" if digest else "") for name, digest in (other, source)]
+        raise UserError(
+            f"The features of {path} are of {texts[0]}, the source's of {texts[1]}: "
+            f"use one backbone with the same weights for both."
         )
 
 
@@ -282,7 +254,11 @@ def read_features(path: str | Path) -> FeatureSet:
     require(path.is_file(), f"There is no file {path}: check the path, or make one with ba3us embed.")
     require(path.suffix in (".npz", ".npy"), f"{path} is neither .npz nor .npy: give a file that NumPy wrote.")
     with _damage_named(path):
-        content = _read_npz(path) if path.suffix == ".npz" else FeatureSet(_read_npy(path))
+        content = (
+            _read_npz(path)
+            if path.suffix == ".npz"
+            else FeatureSet(np.load(path, mmap_mode="r", allow_pickle=False))
+        )
     _check(content, path)
     return content
 
@@ -319,16 +295,9 @@ def write_features(path: str | Path, content: FeatureSet) -> None:
     """Write a ``.npz`` file, whole or not at all."""
     path = Path(path)
     _check(content, path)
-    arrays = {"features": content.features}
-    if content.labels is not None:
-        arrays["labels"] = content.labels
-    if content.class_names is not None:
-        arrays["class_names"] = np.array(content.class_names, dtype=np.str_)
-    if content.paths is not None:
-        arrays["paths"] = np.array(content.paths, dtype=np.str_)
-    for key, text in content.origin._asdict().items():
-        if text is not None:
-            arrays[key] = np.array(text)
+    arrays = {"features": content.features} | ({} if content.labels is None else {"labels": content.labels})
+    texts = {"class_names": content.class_names, "paths": content.paths, **content.origin._asdict()}
+    arrays |= {key: np.array(text, dtype=np.str_) for key, text in texts.items() if text is not None}
     with new_file(path) as part, open(part, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
 
@@ -343,55 +312,42 @@ def check_writable(path: str | Path) -> None:
 def _read_npz(path: Path, needed: str = "features") -> FeatureSet:
     """All of a file or, where only labels are `needed`, all but its features."""
     with np.load(path, allow_pickle=False) as file:
-        _check_archive(file, path, needed)
+        require(hasattr(file, "zip"), f"{path} holds a bare array: call it .npy, or save it with numpy.savez.")
+        size, limit = 0, total_memory()
+        for record in file.zip.infolist():
+            file.zip.open(record).close()  # an error if its name differs from that in the index
+            size += record.file_size if needed == "features" or record.filename != "features.npy" else 0
+        require(
+            limit is None or size <= limit,
+            f"{path} holds {size / 1e9:.1f} GB of arrays, but there are {(limit or 0) / 1e9:.1f} GB of memory: "
+            "save the features as .npy, which stays on disk.",
+        )
         require(
             needed in file.files,
             f"{path} has no array {needed!r} (it has: {', '.join(file.files) or 'none'}): "
             f"save one under that name.",
         )
-
-        def optional(key: str) -> np.ndarray | None:
-            return file[key] if key in file.files else None
-
-        def texts(key: str) -> list[str] | None:
-            array = optional(key)
-            return None if array is None else [str(text) for text in as_text(np.atleast_1d(array), path)]
-
-        def text(key: str) -> str | None:
-            """A single text; any other array of this name is ignored."""
-            array = optional(key)
-            return str(array) if array is not None and array.ndim == 0 and array.dtype.kind == "U" else None
-
-        labels, names = optional("labels"), texts("class_names")
-        return FeatureSet(
-            file["features"] if needed == "features" else np.zeros((np.size(file[needed]), 1)),
-            labels=labels if labels is None or names is None else _whole_numbers(labels, path),
-            class_names=names,
-            paths=texts("paths"),
-            backbone=text("backbone"),
-            weights=text("weights"),
-        )
-
-
-def _check_archive(file: Any, path: Path, needed: str) -> None:
-    """Require an archive whose arrays fit into memory and have one name in its index and beside the data.
-
-    Otherwise an array with a damaged name would count as missing.
-    """
-    require(hasattr(file, "zip"), f"{path} holds a bare array: call it .npy, or save it with numpy.savez.")
-    size, limit = 0, total_memory()
-    for record in file.zip.infolist():
-        file.zip.open(record).close()
-        size += record.file_size if needed == "features" or record.filename != "features.npy" else 0
-    require(
-        limit is None or size <= limit,
-        f"{path} holds {size / 1e9:.1f} GB of arrays, but there are {(limit or 0) / 1e9:.1f} GB of memory: "
-        "save the features as .npy, which stays on disk.",
-    )
-
-
-def _read_npy(path: Path) -> np.ndarray:
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+        known = ("labels", "class_names", "paths", "backbone", "weights")
+        arrays = {key: file[key] for key in known if key in file.files}
+        features = file["features"] if needed == "features" else np.zeros((np.size(arrays[needed]), 1))
+    lists = {key: np.atleast_1d(arrays[key]) for key in ("class_names", "paths") if key in arrays}
+    texts = {key: [str(text) for text in as_text(array, path)] for key, array in lists.items()}
+    origin = {  # other arrays of these names are ignored
+        key: str(arrays[key])
+        for key in ("backbone", "weights")
+        if key in arrays and arrays[key].ndim == 0 and arrays[key].dtype.kind == "U"
+    }
+    labels = arrays.get("labels")
+    if labels is not None and "class_names" in texts and labels.dtype.kind in "bf":
+        numbers = labels.astype(np.float64)
+        whole = (np.abs(numbers) < 2**53) & (
+            numbers == np.floor(numbers)
+        )  # neither holds for NaN and infinities
+        if not whole.all():
+            bad = labels[~whole].flat[0]
+            raise UserError(f"{path} has class names but a label {bad}: give the number of a class instead.")
+        labels = labels.astype(np.int64)
+    return FeatureSet(features, labels, **texts, **origin)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -425,23 +381,6 @@ def _check(content: FeatureSet, path: Path) -> None:
                 f"give one per row."
             )
     _check_class_names(content, path)
-
-
-def _whole_numbers(labels: np.ndarray, path: Path) -> np.ndarray:
-    """Labels that point to class names as integers, also where they were stored as floats."""
-    if labels.dtype.kind not in "bf":
-        return labels
-    numbers = labels.astype(np.float64)
-    whole = (np.abs(numbers) < 2**53) & (numbers == np.floor(numbers))  # neither is true of NaN and infinities
-    if not whole.all():
-        bad = labels[~whole].flat[0]
-        raise UserError(f"{path} has class names but a label {bad}: give the number of a class instead.")
-    return labels.astype(np.int64)
-
-
-def _words(origin: Origin) -> str:
-    weights = f" with weights {origin.weights}" if origin.weights else ""
-    return f"{origin.backbone!r}{weights}"
 
 
 def _check_class_names(content: FeatureSet, path: str | Path) -> None:

@@ -11,7 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -25,10 +25,13 @@ from ba3us.errors import UserError, optional_import
 from ba3us.progress import bar
 
 if TYPE_CHECKING:
-    from PIL.Image import Image, Transpose
+    from PIL.Image import Image
 
 MAX_PIXELS = 90_000_000  # a larger image could fill the memory; JPEGs are measured after shrinking
-_ORIENTATION = 0x0112  # the EXIF tag
+_UPRIGHT = {  # Pillow's transposition by EXIF orientation
+    2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270",
+    7: "TRANSVERSE", 8: "ROTATE_90",
+}  # fmt: skip
 _DECODER = 1  # part of every key: raise it when decode() changes its pixels
 _MAX_WAITING = 1024  # images that are decoded ahead of their use
 # The JPEG decoder may shrink an image to no less than this many times the wanted side. Estimated on 27 photos
@@ -87,7 +90,9 @@ def _shrunk(path: str | os.PathLike[str], side: int, shrink: Callable[[Image], I
             image.draft(image.mode, (DRAFT * side, DRAFT * side))
             if image.width * image.height > MAX_PIXELS:
                 raise UnreadableError(f"{image.width}×{image.height} pixels are too many: shrink the image")
-            rotation = _rotation(image)
+            rotation = None
+            with suppress(Exception):  # there may be no EXIF data, or damaged ones
+                rotation = pil.Transpose[_UPRIGHT[image.getexif()[0x0112]]]
             small = shrink(_rgb(image))
         return small if rotation is None else small.transpose(rotation)
     except UnreadableError:
@@ -130,48 +135,27 @@ def _check_file(path: str | os.PathLike[str]) -> None:
         raise UnreadableError("no permission to read it")
 
 
-def _rotation(image: Image) -> Transpose | None:
-    """The transposition that puts an image upright; None if it is not needed or the EXIF data are damaged."""
-    pil = optional_import("PIL.Image", "vision")
-    rotations = {
-        2: pil.Transpose.FLIP_LEFT_RIGHT,
-        3: pil.Transpose.ROTATE_180,
-        4: pil.Transpose.FLIP_TOP_BOTTOM,
-        5: pil.Transpose.TRANSPOSE,
-        6: pil.Transpose.ROTATE_270,
-        7: pil.Transpose.TRANSVERSE,
-        8: pil.Transpose.ROTATE_90,
-    }
-    try:
-        return rotations.get(image.getexif().get(_ORIENTATION, 1))
-    except Exception:
-        return None
-
-
 def _rgb(image: Image) -> Image:
+    """In 8 bits, and transparency on white; if a deeper mode leaves it open, the largest value decides."""
     pil = optional_import("PIL.Image", "vision")
     if image.mode == "RGB":
         return image
     if image.mode.startswith(("I", "F")):
-        return pil.fromarray(_eight_bits(np.asarray(image), image.mode)).convert("RGB")
+        values = np.nan_to_num(np.asarray(image).astype(np.float32))
+        largest = float(values.max())
+        if image.mode.startswith("I;16"):
+            white = 65535.0
+        elif image.mode == "F" and largest <= 1:
+            white = 1.0
+        else:
+            white = 255.0 if largest <= 255 else max(65535.0, largest)
+        grey = np.clip(values * (255.0 / white) + 0.5, 0, 255).astype(np.uint8)
+        return pil.fromarray(grey).convert("RGB")
     if image.has_transparency_data:
         layered = image.convert("RGBA")
         white = pil.new("RGBA", layered.size, (255, 255, 255, 255))
         return pil.alpha_composite(white, layered).convert("RGB")
     return image.convert("RGB")
-
-
-def _eight_bits(values: np.ndarray, mode: str) -> np.ndarray:
-    """Grey values of a deeper mode as uint8; if the mode leaves it open, the largest value decides."""
-    values = np.nan_to_num(values.astype(np.float32))
-    largest = float(values.max())
-    if mode.startswith("I;16"):
-        white = 65535.0
-    elif mode == "F" and largest <= 1:
-        white = 1.0
-    else:
-        white = 255.0 if largest <= 255 else max(65535.0, largest)
-    return np.clip(values * (255.0 / white) + 0.5, 0, 255).astype(np.uint8)
 
 
 @contextmanager
@@ -230,13 +214,12 @@ class CachedPixels:
     def read(self, rows: np.ndarray) -> np.ndarray:
         """Squares at `rows`, uint8 [n, side, side, 3]."""
         pixels, found = self._store.read([self.keys[row] for row in rows])
-        missing = [(position, int(rows[position])) for position in np.flatnonzero(~found)]
-        self._submit(row for _, row in missing)
-        for position, row in missing:
-            # of a row that is asked for twice, the first has taken the result
-            future = self._waiting.pop(row, None) or self._start(row)
+        missing = np.flatnonzero(~found)
+        self._submit(rows[missing].tolist())
+        for position, row in zip(missing, rows[missing].tolist()):
+            self._submit([row])  # of a row that is asked for twice, the first has taken the result
             try:
-                pixels[position] = future.result()
+                pixels[position] = self._waiting.pop(row).result()
             except UnreadableError as error:
                 raise UserError(
                     f"The image {self.images.file(row)} can no longer be read ({error}): "
@@ -254,10 +237,7 @@ class CachedPixels:
     def _submit(self, rows: Iterable[int]) -> None:
         for row in rows:
             if row not in self._waiting:
-                self._waiting[row] = self._start(row)
-
-    def _start(self, row: int) -> Future[np.ndarray]:
-        return self._pool.submit(decode, self.images.file(row), self.side)
+                self._waiting[row] = self._pool.submit(decode, self.images.file(row), self.side)
 
 
 def open_images(

@@ -31,7 +31,7 @@ def random_windows(seed: int, rows: np.ndarray, views: np.ndarray, margin: int) 
 
     The same seed, row and view give the same window, in any batch, process or order: chance is a hash.
     """
-    chance = _mixed(_mixed(_mixed(np.uint64(seed)) + _wide(rows)) + _wide(views))
+    chance = _mixed(_mixed(_mixed(np.uint64(seed)) + rows.astype(np.uint64)) + views.astype(np.uint64))
     top, left, flip = (_mixed(chance + np.uint64(part)) for part in (1, 2, 3))
     steps = np.uint64(margin + 1)
     return Windows((top % steps).astype(np.int64), (left % steps).astype(np.int64), flip >> np.uint64(63) == 1)
@@ -52,7 +52,8 @@ def ten_crop_windows(count: int, view: int, margin: int) -> Windows:
 
 def chosen_views(seed: int, draws: np.ndarray, count: int) -> np.ndarray:
     """Which of `count` views each draw uses."""
-    return (_mixed(_mixed(np.uint64(seed) + np.uint64(1)) + _wide(draws)) % np.uint64(count)).astype(np.int64)
+    chance = _mixed(_mixed(np.uint64(seed) + np.uint64(1)) + np.asarray(draws).astype(np.uint64))
+    return (chance % np.uint64(count)).astype(np.int64)
 
 
 def cut(pixels: Tensor, windows: Windows, size: int) -> Tensor:
@@ -77,10 +78,6 @@ def normalised(
     return x.sub_(shift).div_(scale).to(dtype)
 
 
-def _wide(numbers: np.ndarray) -> np.ndarray:
-    return np.asarray(numbers).astype(np.uint64)
-
-
 def _mixed(x: np.ndarray | np.uint64) -> np.ndarray:
     """SplitMix64's output function (Steele, Lea and Flood 2014): every output bit depends on all input bits."""
     with np.errstate(over="ignore"):
@@ -98,15 +95,12 @@ class Pixels(Protocol):
     def __len__(self) -> int: ...
     def identity(self, row: int) -> bytes:
         """Equal for equal pixels."""
-        ...
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         """uint8 [n, side, side, 3]."""
-        ...
 
     def expect(self, rows: np.ndarray) -> None:
         """Announce rows that will be read soon."""
-        ...
 
 
 class ImageTarget(Target):
@@ -157,17 +151,22 @@ class ImageTarget(Target):
         require(views is None or views >= 0, f"The number of views is {views}: it must be at least 0.")
         self.pixels, self.size, self.name = pixels, size, name
         self.mean, self.std = tuple(mean), tuple(std)
-        self.seed, self.view_count, self.device = seed, views, _device(device)
-        self.views: Any = range(TEN) if ten_crop else None
+        self.seed, self.view_count = seed, views
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            self.device = torch.device(device)
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise UserError(
+                f"The device {str(device)!r} can't be used here: choose 'cpu', or 'auto'."
+            ) from error
+        self.views = range(TEN) if ten_crop else None
+        self.shape = (len(self.mean), size, size)
         self._margin = pixels.side - size
 
     def __len__(self) -> int:
         return len(self.pixels)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one sample: channels, height, width."""
-        return (len(self.mean), self.size, self.size)
 
     def batch(self, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """The centre of each image."""
@@ -176,8 +175,7 @@ class ImageTarget(Target):
 
     def training_batch(self, indices: Any, draws: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
         """A random crop of each image, perhaps mirrored; `draws` number the draws of a run."""
-        rows = self.rows(indices)
-        return self.crop(rows, self.views_of(draws), dtype)
+        return self.crop(self.rows(indices), self.views_of(draws), dtype)
 
     def view_batch(self, view: int, indices: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """One of the ten crops of each image."""
@@ -192,9 +190,9 @@ class ImageTarget(Target):
         """The number of the view that each draw uses."""
         if self.view_count is None:
             return draws
-        if self.view_count == 0:
-            return np.full(len(draws), CENTRE)
-        return chosen_views(self.seed, draws, self.view_count)
+        return (
+            chosen_views(self.seed, draws, self.view_count) if self.view_count else np.full(len(draws), CENTRE)
+        )
 
     def crop(self, rows: np.ndarray, views: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
         """View `views[i]` of image `rows[i]`; view -1 is the centre."""
@@ -264,14 +262,3 @@ class PixelArray:
 
     def expect(self, rows: np.ndarray) -> None:
         """Nothing to prepare."""
-
-
-def _device(name: str | torch.device) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"The device {str(name)!r} can't be used here: choose 'cpu', or 'auto'.") from error
-    return device

@@ -10,9 +10,6 @@ from pathlib import Path
 from ba3us.errors import require
 
 DEFAULT_CACHE_GB = 10.0
-_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_GIGABYTE = 10**9
-_MAX_WORKERS = 16  # by default
 
 
 def total_memory() -> int | None:
@@ -21,7 +18,7 @@ def total_memory() -> int | None:
     with suppress(AttributeError, ValueError, OSError):  # not on every system
         sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     with suppress(OSError, ValueError):  # also where it says "max"
-        sizes.append(int(_CONTAINER_LIMIT.read_text()))
+        sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return min(sizes, default=None)
 
 
@@ -33,10 +30,10 @@ def cpu_count() -> int:
 def worker_count(workers: int | None) -> int:
     """Number of threads: `workers`, by default one per processor and at most 16."""
     require(workers is None or workers > 0, f"workers is {workers}: give at least 1.")
-    return workers or min(cpu_count(), _MAX_WORKERS)
+    return workers or min(cpu_count(), 16)
 
 
 def cache_bytes(cache_gb: float) -> int:
     """Bytes that a cache may hold, from 10⁹ bytes."""
     require(0 <= cache_gb < math.inf, f"cache_gb is {cache_gb}: give 0 or more.")
-    return int(cache_gb * _GIGABYTE)
+    return int(cache_gb * 10**9)

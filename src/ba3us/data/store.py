@@ -75,26 +75,22 @@ class Store:
     def __contains__(self, key: bytes) -> bool:
         return key in self._places
 
-    def was_seen(self, key: bytes) -> bool:
-        """Whether the row is stored, or was noted with :meth:`note`."""
-        return key in self._places or key in self._seen
-
     def rescan(self) -> None:
         """Find shards that other processes wrote."""
-        if not self.budget:
-            return
-        try:
-            names = sorted(os.listdir(self.folder))
-        except OSError:
-            return
+        names: list[str] = []
+        with suppress(OSError):
+            names = sorted(os.listdir(self.folder)) if self.budget else []
         for name in names:
             stem, _, suffix = name.rpartition(".")
-            if suffix in ("keys", "seen") and name not in self._read_files:
-                self._read_files.add(name)
-                keys = _read_keys(self.folder / name)
+            if suffix not in ("keys", "seen") or name in self._read_files:
+                continue
+            self._read_files.add(name)
+            with suppress(OSError):  # another process may just have deleted it
+                text = (self.folder / name).read_bytes()
+                keys = [text[i : i + KEY_BYTES] for i in range(0, len(text) - KEY_BYTES + 1, KEY_BYTES)]
                 if suffix == "seen":
                     self._seen.update(self._wanted.intersection(keys))
-                elif self._whole(stem, len(keys)):
+                elif os.path.getsize(self.folder / f"{stem}.rows") == len(keys) * self.row_bytes:
                     for row, key in enumerate(keys):
                         if key in self._wanted:
                             self._places.setdefault(key, (stem, row))
@@ -111,11 +107,9 @@ class Store:
         for shard, pairs in by_shard.items():
             with self._opening:
                 content = self._shard(shard)
-            if content is None:
-                continue
-            for position, row in pairs:
-                rows[position] = content[row]
-                found[position] = True
+            if content is not None:
+                for position, row in pairs:
+                    rows[position], found[position] = content[row], True
         return rows, found
 
     def _shard(self, name: str) -> np.ndarray | None:
@@ -138,12 +132,6 @@ class Store:
     def _forget(self, name: str) -> None:
         self._places = {key: place for key, place in self._places.items() if place[0] != name}
 
-    def _whole(self, name: str, rows: int) -> bool:
-        try:
-            return os.path.getsize(self.folder / f"{name}.rows") == rows * self.row_bytes
-        except OSError:
-            return False
-
     def missing(self, keys: Sequence[bytes], start: int, unseen: bool = False) -> tuple[list[int], int]:
         """Positions of missing rows from `start` on, at most a shard of them, and the position to continue at.
 
@@ -151,13 +139,12 @@ class Store:
         """
         self.rescan()
         missing: list[int] = []
-        position = start
-        while position < len(keys) and len(missing) < self.shard_rows:
-            key = keys[position]
-            if key not in self._places and not (unseen and key in self._seen):
+        for position in range(start, len(keys)):
+            if keys[position] not in self._places and not (unseen and keys[position] in self._seen):
                 missing.append(position)
-            position += 1
-        return missing, position
+                if len(missing) == self.shard_rows:
+                    return missing, position + 1
+        return missing, len(keys)
 
     def add(self, keys: Sequence[bytes], rows: np.ndarray) -> int:
         """Write a shard of the first rows, as many as fit; returns their number."""
@@ -168,7 +155,8 @@ class Store:
         try:
             with _whole_file(self.folder / f"{name}.rows") as part:
                 np.ascontiguousarray(rows[:count], dtype=self.dtype).tofile(part)
-            _write_keys(self.folder / f"{name}.keys", keys[:count])
+            with _whole_file(self.folder / f"{name}.keys") as part:
+                part.write_bytes(b"".join(keys[:count]))
         except OSError:  # the disk is full or read-only: continue without the cache
             return 0
         self.rescan()
@@ -178,18 +166,21 @@ class Store:
         """Remember that these rows were computed once, without storing them."""
         self._seen.update(keys)
         if keys and self.budget:
-            with suppress(OSError):
-                _write_keys(self.folder / f"{uuid.uuid4().hex}.seen", keys)
+            with suppress(OSError), _whole_file(self.folder / f"{uuid.uuid4().hex}.seen") as part:
+                part.write_bytes(b"".join(keys))
 
     def make_room(self, rows: int) -> int:
         """Delete idle shards until `rows` more fit; returns how many of them fit."""
         if not self.budget:
             return 0
-        needed = rows * self.row_bytes
-        shards = sorted(self._shards_of_kind(), key=lambda shard: shard[1])
+        shards = []
+        for path in self.kind.glob("*/*.rows"):
+            with suppress(OSError):
+                status = path.stat()
+                shards.append((status.st_mtime, path, status.st_size))
         used = sum(size for _, _, size in shards)
-        for path, last_used, size in shards:
-            if used + needed <= self.budget or time.time() - last_used < _IDLE_SECONDS:
+        for last_used, path, size in sorted(shards):
+            if used + rows * self.row_bytes <= self.budget or time.time() - last_used < _IDLE_SECONDS:
                 break
             with suppress(OSError):
                 path.with_suffix(".keys").unlink(missing_ok=True)  # first, so that no key lacks its row
@@ -198,12 +189,6 @@ class Store:
                 used -= size
         return max(0, min(rows, (self.budget - used) // self.row_bytes))
 
-    def _shards_of_kind(self) -> Iterator[tuple[Path, float, int]]:
-        for path in self.kind.glob("*/*.rows"):
-            with suppress(OSError):
-                status = path.stat()
-                yield path, status.st_mtime, status.st_size
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Exclude other processes; hold it while computing one shard, so that processes share the work."""
@@ -211,29 +196,11 @@ class Store:
             if self.budget:
                 with suppress(OSError):  # some file systems have no locks, others are read-only
                     held.enter_context(FileLock(self.folder / "lock"))
-                    self._tidy()
+                    # no process is writing now: remove what killed ones left
+                    for path in (*self.folder.glob("*.part"), *self.folder.glob("*.rows")):
+                        if path.suffix == ".part" or not path.with_suffix(".keys").exists():
+                            path.unlink(missing_ok=True)
             yield
-
-    def _tidy(self) -> None:
-        """Remove what killed processes left; no process is writing now."""
-        for path in self.folder.glob("*.part"):
-            path.unlink(missing_ok=True)
-        for path in self.folder.glob("*.rows"):
-            if not path.with_suffix(".keys").exists():
-                path.unlink(missing_ok=True)
-
-
-def _read_keys(path: Path) -> list[bytes]:
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return []
-    return [content[i : i + KEY_BYTES] for i in range(0, len(content) - KEY_BYTES + 1, KEY_BYTES)]
-
-
-def _write_keys(path: Path, keys: Sequence[bytes]) -> None:
-    with _whole_file(path) as part:
-        part.write_bytes(b"".join(keys))
 
 
 @contextmanager

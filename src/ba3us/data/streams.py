@@ -37,7 +37,7 @@ class Shuffled:
 
     def take(self, count: int) -> np.ndarray:
         """The next `count` indices."""
-        parts = []
+        parts = [np.empty(0, dtype=np.int64)]
         while count > 0:
             number, offset = divmod(self.position, self.size)
             if number != self._pass:
@@ -47,7 +47,7 @@ class Shuffled:
             parts.append(part)
             self.position += len(part)
             count -= len(part)
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return np.concatenate(parts)
 
 
 class Balanced:
@@ -76,22 +76,19 @@ class Balanced:
     def take(self, count: int) -> np.ndarray:
         """The next `count` indices."""
         rounds = (self.position + np.arange(count)) // len(self.rows)
-        drawn = zip(self.classes.take(count).tolist(), rounds.tolist())
-        return np.array([self._sample(c, number) for c, number in drawn], dtype=np.int64)
-
-    def _sample(self, c: int, number: int) -> int:
-        stream = self.streams[c]
-        stream.position = number
-        return self.rows[c][stream.take(1)[0]]
+        indices = np.empty(count, dtype=np.int64)
+        for i, c in enumerate(self.classes.take(count)):
+            self.streams[c].position = int(rounds[i])
+            indices[i] = self.rows[c][self.streams[c].take(1)[0]]
+        return indices
 
 
 class Streams:
     """The three streams of a run: source, target, borrowed. With `labels`, the source is class-balanced."""
 
     def __init__(self, source_size: int, target_size: int, seed: int, labels: np.ndarray | None = None) -> None:
-        self.source: Shuffled | Balanced = (
-            Shuffled(source_size, seed, 0) if labels is None else Balanced(labels, seed, 0)
-        )
+        balanced = None if labels is None else Balanced(labels, seed, 0)
+        self.source = balanced or Shuffled(source_size, seed, 0)
         self.target = Shuffled(target_size, seed, 1)
         self.borrowed = Shuffled(source_size, seed, 2)
 
