@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pandas as pd
 import pytest
 
@@ -48,6 +50,16 @@ def test_rows_are_methods_that_fit_the_protocol(name, part):
             assert row.note
         else:
             methods.get(row.method).options(**row.options)
+
+
+def test_safn_of_the_closed_set_trains_epochs_of_the_whole_target():
+    (part,) = plan("table4").parts
+    (row,) = (row for row in part.rows if row.printed == "SAFN")
+    options = {task: methods.get(row.method).options("office-home", task) for task in ("Ar->Cl", "Cl->Ar")}
+    assert [options[task].steps for task in options] == [180 * (4365 // 32), 180 * (2427 // 32)]
+    partial = methods.get("safn").options("office-home", "Ar->Cl")
+    assert partial.steps == 180 * (1675 // 32)
+    assert dataclasses.replace(options["Ar->Cl"], steps=partial.steps) == partial  # all else is the same
 
 
 def test_a_plan_on_another_protocol_joins_parts_that_become_alike():

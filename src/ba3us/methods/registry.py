@@ -24,7 +24,7 @@ TASKS: dict[str, tuple[str, ...]] = {
     }.items()
 }
 
-# images of each domain, as source (all classes) and as partial target
+# images of each domain: of all classes (as source and as closed-set target), and as partial target
 IMAGES: dict[str, dict[str, tuple[int, int]]] = {
     "office31": {"A": (2817, 958), "D": (498, 157), "W": (795, 295)},
     "office-home": {"Ar": (2427, 1089), "Cl": (4365, 1675), "Pr": (4439, 1785), "Rw": (4357, 1811)},
@@ -71,11 +71,17 @@ def with_budget(**settings: Any) -> dict[str, Published]:
     return {d: Published({**budget, **settings}, note="the budget of BA³US") for d, budget in BUDGET.items()}
 
 
-def by_epochs(protocol: str, count: Callable[[int, int], Settings]) -> dict[str, Settings]:
-    """Settings of every task by its numbers of source and target images, for schedules in epochs."""
+def by_epochs(
+    protocol: str, count: Callable[[int, int], Settings], closed: bool = False
+) -> dict[str, Settings]:
+    """Settings of every task by its numbers of source and target images, for schedules in epochs.
+
+    The target is partial, or with `closed` it has all classes.
+    """
     images = IMAGES[protocol]
     pairs = {task: task.split("->") for task in TASKS[protocol]}
-    return {task: count(images[source][0], images[target][1]) for task, (source, target) in pairs.items()}
+    kept = 0 if closed else 1
+    return {task: count(images[source][0], images[target][kept]) for task, (source, target) in pairs.items()}
 
 
 _M = TypeVar("_M", bound=type[Method])

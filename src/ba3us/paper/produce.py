@@ -120,7 +120,7 @@ _CLOSED = (
     *_rows("MCS", "DRCN"),
     Row("CDAN+TransNorm*", "cdan+transnorm", note=_AUGMENTED),
     Row("SAFN*", None, note="SAFN with augmentation at evaluation, which ba3us does not have"),
-    *_rows("SAFN"),
+    Row("SAFN", "safn-closed"),
     *(Row(name, f"{name.lower()}-closed") for name in ("BAA", "BA3US", "BAA+CDAN", "BA3US+CDAN")),
 )
 
