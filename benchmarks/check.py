@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,7 @@ from tables import markdown  # beside this file
 from ba3us import __version__
 from ba3us.bench.study import commit
 from ba3us.check import check, domains
+from ba3us.check.closeness import unknown_class
 from ba3us.check.domains import MOST_TARGET, sample_source
 from ba3us.data.domains import random_indices
 from ba3us.data.files import read_features
@@ -106,7 +108,9 @@ def sight(x: np.ndarray, y: np.ndarray, xt: np.ndarray) -> tuple[domains.Sight, 
 def said(found: domains.Sight, names: np.ndarray) -> str:
     """The topic of what is said of it."""
     rows = [str(row) for row in range(len(found.margin))]
-    topics = [finding.topic for finding in domains.unknown(found, names, rows)]
+    vectors = SimpleNamespace(classes=names, target_names=rows)
+    known = SimpleNamespace(vectors=vectors, closeness=(None, found, None))
+    topics = [finding.topic for finding in unknown_class(known)]
     return topics[0] if topics else "nothing"
 
 

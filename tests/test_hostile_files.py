@@ -127,7 +127,7 @@ def test_no_command_starts_a_program_called_jpg(program, monkeypatch, capsys):
     import timm
     from safetensors.torch import save_file
 
-    from ba3us.check.images import measured_images
+    from ba3us.check.images import headers
     from ba3us.data.image_cache import CachedPixels
     from ba3us.data.store import Store
 
@@ -155,7 +155,7 @@ def test_no_command_starts_a_program_called_jpg(program, monkeypatch, capsys):
     pixels = CachedPixels(
         read_images(program / "t"), [b""] * 5, 8, Store(program / "c", (8, 8, 3), "u1", 0, []), 1
     )
-    assert [look.name for look in measured_images(pixels, 1)] == ["0.jpg", "1.jpg", "2.jpg", "3.jpg"]
+    assert [header.name for header in headers(pixels, 1)] == ["0.jpg", "1.jpg", "2.jpg", "3.jpg"]
 
 
 def _installed(*names: str) -> bool:

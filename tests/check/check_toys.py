@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ba3us.check.domains import Domains, Vectors
+
 WIDTH = 20
 
 
@@ -18,6 +20,16 @@ def clouds(classes: Sequence[int], each: int = 20, shift: float = 0.0, noise: fl
     labels = np.repeat(np.asarray(classes), each)
     rows = centres[labels] + shift + noise * rng.standard_normal((len(labels), WIDTH))
     return rows.astype(np.float32), labels
+
+
+def opened(
+    x: np.ndarray, xt: np.ndarray, labels: np.ndarray | None = None, classes: Sequence[str] = ()
+) -> Domains:
+    """Domains with these vectors."""
+    domains = Domains()
+    names = [[str(row) for row in range(len(rows))] for rows in (x, xt)]
+    domains.vectors = Vectors(x, np.zeros(len(x), int) if labels is None else labels, xt, classes, *names)
+    return domains
 
 
 def photo(path: Path, seed: int, size: tuple[int, int] = (96, 80), quality: int = 95) -> Path:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
-from check_toys import clouds
+from check_toys import clouds, opened
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ba3us.check import domains
+from ba3us.check import closeness, domains
 from ba3us.check.domains import Confusion, Sight
+from ba3us.check.findings import Finding
 
 NAMES = [f"class {number}" for number in range(12)]
 
@@ -24,9 +27,14 @@ def sight(x, y, xt) -> Sight:
     return Sight.of(target, source, labels, len(names))
 
 
-def topics(found: Sight) -> list[str]:
+def findings(found: Sight) -> list[Finding]:
     rows = [f"row {row}" for row in range(len(found.seen))]
-    return [finding.topic for finding in domains.unknown(found, NAMES, rows)]
+    vectors = SimpleNamespace(classes=NAMES, target_names=rows)
+    return [*closeness.unknown_class(SimpleNamespace(vectors=vectors, closeness=(None, found, None)))]
+
+
+def topics(found: Sight) -> list[str]:
+    return [finding.topic for finding in findings(found)]
 
 
 @given(st.integers(0, 1000), st.integers(2, 5), st.integers(2, 9), st.booleans())
@@ -61,7 +69,7 @@ def test_an_unknown_class_is_found_and_its_rows_are_named():
     found = sight(x, y, xt)
     assert topics(found) == ["unknown class"]
     assert set(yt[found.undecided]) == {8} and len(found.undecided) > 20
-    finding = next(domains.unknown(found, NAMES, [f"row {row}" for row in range(len(xt))]))
+    finding = findings(found)[0]
     assert finding.level == "warning" and finding.items[0] == f"row {found.undecided[0]}"
 
 
@@ -93,8 +101,7 @@ def test_a_folder_of_another_class_is_found():
     x, _ = clouds([0, 1, 2, 3, 3])
     folders = np.repeat(np.arange(5), 20)  # the last holds what class 3 holds
     assert confused(folders, x) == ([(3, 4)], [])
-    source, _ = domains.directions(x, x[:1])
-    finding, *others = domains.mislabelled(Confusion.of(source, folders, 5), NAMES, list(map(str, range(100))))
+    finding, *others = closeness.mislabelled(opened(x, x[:1], folders, NAMES[:5]))
     assert finding.topic == "same content" and "class 3 and class 4" in finding.text and not others
     assert {int(item) // 20 for item in finding.items} == {3, 4}
 

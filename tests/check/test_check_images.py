@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 
 from ba3us.check import check
 from ba3us.check import images as pictures
+from ba3us.check.images import ImageDomains
 from ba3us.data.files import FeatureSet
 from ba3us.data.image_cache import open_images
 from ba3us.data.images import Skipped, read_images
@@ -99,7 +101,8 @@ def test_pictures_encoded_or_sized_otherwise_are_near(tmp_path, how):
         photo(tmp_path / f"{seed}.jpg", seed)
         photo(tmp_path / f"{seed}_again.jpg", seed, **how)
     opened = open_images(read_images(tmp_path), 256)
-    _, bits = pictures.prints(opened.pixels, 1, False, "")
+    domains = SimpleNamespace(readable={"source": opened}, workers=1, show=False)
+    _, bits = ImageDomains.fingerprints(domains)
     assert bits is not None and bits.shape == (40, 256)
     differ = (bits[:, None] != bits[None]).sum(axis=2)
     seeds = np.array([int(path.split(".")[0].split("_")[0]) for path in opened.images.paths])
@@ -108,15 +111,15 @@ def test_pictures_encoded_or_sized_otherwise_are_near(tmp_path, how):
 
 
 def test_grey_and_colour():
-    colour, grey = pictures.Look("a", 90, 90, "RGB"), pictures.Look("b", 90, 90, "I;16")
-    assert [f.topic for f in pictures.channels([colour] * 4, [grey] * 4)] == ["grey and colour"]
-    assert not [*pictures.channels([colour] * 4, [colour, colour, colour, grey])]
+    colour, grey = pictures.Header("a", 90, 90, "RGB"), pictures.Header("b", 90, 90, "I;16")
+    for target, expected in (([grey] * 4, ["grey and colour"]), ([colour, colour, colour, grey], [])):
+        domains = SimpleNamespace(headers={"source": [colour] * 4, "target": target})
+        assert [finding.topic for finding in pictures.channels(domains)] == expected
 
 
 def test_reasons_decide_between_warning_and_note():
     skipped = [Skipped("a.jpg", "damaged (x)"), Skipped("b.txt", "not an image file (.txt)")]
     skipped += [Skipped("c", "a class folder without images")]
-    assert [(f.level, f.count) for f in pictures.unreadable("source", skipped, 5)] == [
-        ("warning", 1),
-        ("note", 1),
-    ]
+    readable = SimpleNamespace(skipped=skipped, images=range(5))
+    domains = SimpleNamespace(readable={"source": readable}, headers={"source": []})
+    assert [(f.level, f.count) for f in pictures.files(domains)] == [("warning", 1), ("note", 1)]

@@ -1,14 +1,13 @@
-"""What a check found: how much it matters, what it is, what to do about it, and where."""
+"""Findings: how much each matters, what it is, what to do about it, and where; and the registry of checks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 STOP, WARNING, NOTE = "stop", "warning", "note"
 LEVELS = (STOP, WARNING, NOTE)  # training fails or means nothing; it is likely to suffer; good to know
-_MOST_ITEMS = 1000  # kept of a finding
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,11 @@ class Finding:
     items: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, level: str, topic: str, text: str, advice: str, items: Sequence[str]) -> Finding:
-        """About each of `items`."""
-        return cls(level, topic, text, advice, len(items), tuple(items[:_MOST_ITEMS]))
+    def of(
+        cls, level: str, topic: str, text: str, advice: str, items: Sequence[str], count: int | None = None
+    ) -> Finding:
+        """About each of `items`, or about `count` things that they name."""
+        return cls(level, topic, text, advice, len(items) if count is None else count, tuple(items[:1000]))
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,25 @@ class Report:
             "facts": self.facts,
             "passed_over": self.passed_over,
         }
+
+
+Check = Callable[[Any], Iterator[Finding]]
+CHECKS: dict[str, list[Check]] = {"arrays": [], "images": []}  # by kind of domains, in the order they are run
+
+
+def register_check(*kinds: str) -> Callable[[Check], Check]:
+    """Run the decorated function for domains of these `kinds`: ``arrays``, ``images``.
+
+    It takes the opened domains (:class:`ba3us.check.domains.Domains`) and yields a :class:`Finding` for each
+    thing that somebody should know. Nothing else has to be changed to add a check.
+    """
+
+    def register(function: Check) -> Check:
+        for kind in kinds:
+            CHECKS[kind].append(function)
+        return function
+
+    return register
 
 
 def some(items: Sequence[Any], most: int = 3) -> str:

@@ -1,47 +1,43 @@
-"""Checks of two folders or lists of images: the files, duplicates, classes and domains."""
+"""Two folders or lists of images: opened for checks, and the checks that only they have."""
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ba3us.check import cost as estimate
-from ba3us.check import domains
-from ba3us.check.domains import MOST_TARGET, Vectors, look, sample_source
-from ba3us.check.findings import NOTE, STOP, WARNING, Finding, Report, many, some
+from ba3us.check import cost
+from ba3us.check.classes import normalised
+from ba3us.check.domains import MOST_TARGET, Domains, Vectors, digest, sample_source
+from ba3us.check.findings import NOTE, WARNING, Finding, many, register_check, some
 from ba3us.data.domains import random_indices
 from ba3us.data.image_cache import (
     CachedPixels,
-    Readable,
     map_in_order,
     open_image,
     open_images,
     quiet_pillow,
     worker_count,
 )
-from ba3us.data.images import ImageList, Skipped
 from ba3us.embed import embed
 from ba3us.errors import UserError, optional_import
-from ba3us.nn.backbones import Backbone
 from ba3us.progress import bar, say
 from ba3us.run import images
 from ba3us.run.arrays import ArraySamples, OpenedArrays
 from ba3us.run.spec import Spec, gigabytes, place
 
 SMALL = 64  # pixels: of a shorter side much is lost
+HASH_SIDE = 16  # a perceptual hash has 16 × 16 bits
 _LONG = 4  # times the shorter side: squeezed into a square, little is left
 _GREY = ("1", "L", "LA", "I", "F")
 _APART = 0.5  # difference of the shares of grey images
 
 
-@dataclass(frozen=True)
-class Look:
+class Header(NamedTuple):
     """The header of an image file."""
 
     name: str
@@ -49,43 +45,107 @@ class Look:
     height: int
     mode: str
 
-    @property
-    def grey(self) -> bool:
-        """Whether it has one channel of light."""
-        return self.mode.partition(";")[0] in _GREY
+
+class ImageDomains(Domains):
+    """Two folders or lists of images. What is decoded and embedded here, ``ba3us adapt`` finds done."""
+
+    noun = "image"
+
+    def __init__(self, spec: Spec, show: bool) -> None:
+        super().__init__()
+        self.spec, self.show, self.workers = spec, show, worker_count(spec.workers)
+        source, self.target_path = Path(str(spec.source)), Path(str(spec.target))
+        lists = {
+            "source": images.list_labelled(source, spec),
+            "target": images.list_images(self.target_path, spec.root),
+        }
+        self.backbone, _ = images.backbone_of(spec)
+        self.options: dict[str, Any] = {"cache_gb": gigabytes(spec), "workers": spec.workers, "progress": show}
+        self.readable = {
+            domain: open_images(listed, self.backbone.side, **self.options, title=f"Decoding the {domain}")
+            for domain, listed in lists.items()
+        }
+        self.names = {domain: readable.images.paths for domain, readable in self.readable.items()}
+        self.classes = images.class_texts(lists["source"].class_names or [])
+        self.labels = self.readable["source"].images.labels
+        assert self.labels is not None
+        each = np.bincount(self.labels, minlength=len(self.classes))
+        self.counts = {name: int(count) for name, count in zip(self.classes, each) if count}
+        skipped = self.readable["source"].skipped
+        self.empty_classes = [item.path for item in skipped if item.reason == "a class folder without images"]
+        self.empty_classes += [name for name, count in zip(self.classes, each) if not count]
+        self.headers = {name: headers(each.pixels, self.workers) for name, each in self.readable.items()}
+        self.facts = {
+            "kind": "images",
+            "source": {"images": len(self.names["source"]), "classes": self.counts},
+            "target": {"images": len(self.names["target"])},
+        }
+        for domain in self.readable:
+            self.facts[domain] |= measures(self.headers[domain])
+
+    def fingerprints(self) -> tuple[list[bytes], np.ndarray | None]:
+        """Digests of the decoded squares, and perceptual hashes where imagehash is installed."""
+        pil, imagehash = optional_import("PIL.Image", "vision"), perceptual()
+        digests, hashes = [], []
+        for domain, readable in self.readable.items():
+            pixels = readable.pixels
+
+            def fingerprint(row: int, pixels: CachedPixels = pixels) -> tuple[bytes, np.ndarray | None]:
+                square = pixels.read(np.array([row]))[0]
+                if imagehash is None:
+                    return digest(square), None
+                return digest(square), imagehash.phash(pil.fromarray(square), hash_size=HASH_SIDE).hash.ravel()
+
+            with bar(f"Comparing the {domain}", len(pixels), self.show) as progress:
+                found = map_in_order(fingerprint, range(len(pixels)), self.workers)
+                for done, (key, bits) in enumerate(found, start=1):
+                    digests.append(key)
+                    hashes.append(bits)
+                    progress.update(done)
+        if imagehash is None:
+            self.passed_over.append("Nearly equal images were not looked for: pip install 'ba3us[check]'.")
+        return digests, None if imagehash is None else np.array(hashes)
+
+    @cached_property
+    def vectors(self) -> Vectors | None:
+        """Some embedded images of both domains."""
+        source, target = (readable.images for readable in self.readable.values())
+        assert source.labels is not None
+        classes, labels = np.unique(source.labels, return_inverse=True)
+        if len(classes) < 2:
+            return None
+        rows, other = sample_source(labels), random_indices(len(target), MOST_TARGET)
+        parts = [source.subset(rows), target.subset(other)]
+        device = place(self.spec)
+        x, xt = (embed(p, self.backbone, device=device, **self.options).content.features for p in parts)
+        say("Comparing classes and domains", self.show)
+        names = [self.classes[label] for label in classes]
+        return Vectors(x, labels[rows], xt, names, parts[0].paths, parts[1].paths)
+
+    def costs(self) -> list[dict[str, Any]] | None:
+        """Of the automatic choice, and of a named method at all three depths, on all images."""
+        if self.vectors is None:
+            return None
+        say("Timing a step of each depth", self.show)
+        seen = self.vectors
+        samples = ArraySamples(seen.source.shape[1:])
+        opened = OpenedArrays(samples, seen.source, seen.labels, seen.target, list(seen.classes))
+        rows = len(self.names["source"]), len(self.names["target"])
+        return [cost.to_dict(each) for each in cost.of_depths(self.backbone, rows, opened)]
 
 
-def measured_images(pixels: CachedPixels, workers: int) -> list[Look]:
+def headers(pixels: CachedPixels, workers: int) -> list[Header]:
     """Headers of images that could be read a moment ago; one that can't any more is left out."""
 
-    def look(row: int) -> Look | None:
+    def header(row: int) -> Header | None:
         try:
             with open_image(pixels.images.file(row)) as image:
-                return Look(pixels.images.paths[row], image.width, image.height, image.mode)
+                return Header(pixels.images.paths[row], image.width, image.height, image.mode)
         except Exception:  # Pillow raises many kinds; a run would say so with the file's name
             return None
 
     with quiet_pillow():
-        return [seen for seen in map_in_order(look, range(len(pixels)), workers) if seen is not None]
-
-
-def prints(pixels: CachedPixels, workers: int, show: bool, title: str) -> tuple[list[bytes], np.ndarray | None]:
-    """Digests of the decoded squares, and bool [n, 256] of perceptual hashes where imagehash is installed."""
-    pil, imagehash = optional_import("PIL.Image", "vision"), perceptual()
-
-    def look(row: int) -> tuple[bytes, np.ndarray | None]:
-        square = pixels.read(np.array([row]))[0]
-        if imagehash is None:
-            return digest(square), None
-        return digest(square), imagehash.phash(pil.fromarray(square), hash_size=HASH_SIDE).hash.ravel()
-
-    digests, bits = [], []
-    with bar(title, len(pixels), show) as shown:
-        for done, (key, hashed) in enumerate(map_in_order(look, range(len(pixels)), workers), start=1):
-            digests.append(key)
-            bits.append(hashed)
-            shown.update(done)
-    return digests, None if imagehash is None else np.array(bits)
+        return [each for each in map_in_order(header, range(len(pixels)), workers) if each is not None]
 
 
 def perceptual() -> Any | None:
@@ -96,61 +156,73 @@ def perceptual() -> Any | None:
         return None
 
 
-def unreadable(domain: str, skipped: Sequence[Skipped], readable: int) -> Iterator[Finding]:
-    """Files that gave no image; what never claimed to be one is only noted."""
-    other = [item for item in skipped if item.reason.startswith(("not an image file", "lies outside"))]
-    bad = [item for item in skipped if item not in other and "class folder" not in item.reason]
-    if bad:
-        told = [f"{item.path} ({item.reason})" for item in bad]
-        yield Finding.of(
-            WARNING,
-            f"unreadable in {domain}",
-            f"{many(len(bad), 'file')} of the {domain} can't be read, {readable:,} can: {some(told)}.",
-            "Fetch them again or remove them; they are left out of training.",
-            told,
-        )
-    if other:
-        told = [f"{item.path} ({item.reason})" for item in other]
-        yield Finding.of(
-            NOTE,
-            f"left out of {domain}",
-            f"{many(len(other), 'file is', 'files are')} left out of the {domain}: {some(told)}.",
-            "Nothing, if they are not meant to be images of a class.",
-            told,
-        )
+def measures(headers: Sequence[Header]) -> dict[str, Any]:
+    """Sizes and channels, for people and machines."""
+    shape = np.array([(h.width, h.height) for h in headers]).reshape(-1, 2)
+    if not len(shape):
+        return {}
+    low, middle, high = (np.quantile(shape, q, axis=0).round().astype(int).tolist() for q in (0, 0.5, 1))
+    modes = Counter(h.mode for h in headers).most_common()
+    return {"smallest": low, "median": middle, "largest": high, "modes": dict(modes)}
 
 
-def sizes(domain: str, seen: Sequence[Look]) -> Iterator[Finding]:
-    """Images that are very small or very long."""
-    small = [
-        f"{look.name} ({look.width}×{look.height})" for look in seen if min(look.width, look.height) < SMALL
-    ]
-    long = [
-        f"{look.name} ({look.width}×{look.height})"
-        for look in seen
-        if max(look.width, look.height) > _LONG * min(look.width, look.height)
-    ]
-    if small:
-        yield Finding.of(
-            NOTE,
-            f"small images in {domain}",
-            f"{many(len(small), 'image')} of the {domain} with a side below {SMALL} pixels: {some(small)}.",
-            "Look whether they are thumbnails of better files.",
-            small,
-        )
-    if long:
-        yield Finding.of(
-            NOTE,
-            f"long images in {domain}",
-            f"{many(len(long), 'image')} of the {domain}, one side over {_LONG} times the other: {some(long)}.",
-            "Crop them: every image is squeezed into a square.",
-            long,
-        )
+@register_check("images")
+def files(domains: ImageDomains) -> Iterator[Finding]:
+    """Files that gave no image, what never claimed to be one, and images that are very small or very long."""
+    for domain, readable in domains.readable.items():
+        skipped = readable.skipped
+        other = [item for item in skipped if item.reason.startswith(("not an image file", "lies outside"))]
+        bad = [item for item in skipped if item not in other and "class folder" not in item.reason]
+        if bad:
+            items = [f"{item.path} ({item.reason})" for item in bad]
+            yield Finding.of(
+                WARNING,
+                f"unreadable in {domain}",
+                f"{many(len(bad), 'file')} of the {domain} can't be read, "
+                f"{len(readable.images):,} can: {some(items)}.",
+                "Fetch them again or remove them; they are left out of training.",
+                items,
+            )
+        if other:
+            items = [f"{item.path} ({item.reason})" for item in other]
+            yield Finding.of(
+                NOTE,
+                f"left out of {domain}",
+                f"{many(len(other), 'file is', 'files are')} left out of the {domain}: {some(items)}.",
+                "Nothing, if they are not meant to be images of a class.",
+                items,
+            )
+        small, long = [], []
+        for name, *size, _ in domains.headers[domain]:
+            text = f"{name} ({size[0]}×{size[1]})"
+            small += [text] if min(size) < SMALL else []
+            long += [text] if max(size) > _LONG * min(size) else []
+        if small:
+            yield Finding.of(
+                NOTE,
+                f"small images in {domain}",
+                f"{many(len(small), 'image')} of the {domain} with a side below {SMALL} pixels: {some(small)}.",
+                "Look whether they are thumbnails of better files.",
+                small,
+            )
+        if long:
+            yield Finding.of(
+                NOTE,
+                f"long images in {domain}",
+                f"{many(len(long), 'image')} of the {domain}, one side over {_LONG} times the "
+                f"other: {some(long)}.",
+                "Crop them: every image is squeezed into a square.",
+                long,
+            )
 
 
-def channels(source: Sequence[Look], target: Sequence[Look]) -> Iterator[Finding]:
+@register_check("images")
+def channels(domains: ImageDomains) -> Iterator[Finding]:
     """One domain in colour, the other in grey."""
-    grey = [sum(look.grey for look in seen) / max(1, len(seen)) for seen in (source, target)]
+    grey = [
+        sum(header.mode.partition(";")[0] in _GREY for header in headers) / max(1, len(headers))
+        for headers in domains.headers.values()
+    ]
     if abs(grey[0] - grey[1]) > _APART:
         yield Finding(
             NOTE,
@@ -160,237 +232,37 @@ def channels(source: Sequence[Look], target: Sequence[Look]) -> Iterator[Finding
         )
 
 
-def measures(seen: Sequence[Look]) -> dict[str, Any]:
-    """Sizes and channels, for people and machines."""
-    shape = np.array([(look.width, look.height) for look in seen]).reshape(-1, 2)
-    if not len(shape):
-        return {}
-    low, middle, high = (np.quantile(shape, q, axis=0).round().astype(int).tolist() for q in (0, 0.5, 1))
-    modes = Counter(look.mode for look in seen).most_common()
-    return {"smallest": low, "median": middle, "largest": high, "modes": dict(modes)}
+@register_check("images")
+def target_folders(domains: ImageDomains) -> Iterator[Finding]:
+    """Folders of the target whose names are none of the source's classes, where others are.
 
-
-# --- duplicates -------------------------------------------------------------------------------------------
-# Equal content by digest, nearly equal pictures by perceptual hash.
-
-
-HASH_SIDE = 16  # a perceptual hash has 16 × 16 bits
-NEAR = 30  # of these 256 bits may differ; docs/results/check.md says how it was chosen
-MOST_COMPARED = 20_000  # pictures that are compared with one another; more are sampled
-_MOSTLY = 0.5  # of the target in the source: there is nothing to adapt to
-_CHUNK = 2048
-_DIGEST = 16  # bytes
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One sample of either domain: what messages call it, and its class if it has one."""
-
-    domain: str
-    name: str
-    label: int | None = None
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def digest(values: np.ndarray) -> bytes:
-    """Equal for equal values."""
-    return hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=_DIGEST).digest()
-
-
-def equal_pairs(digests: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Each row that equals an earlier one, with the first that it equals: (first, row)."""
-    first: dict[bytes, list[int]] = defaultdict(list)
-    for row, key in enumerate(digests):
-        first[key].append(row)
-    return [(group[0], row) for group in first.values() for row in group[1:]]
-
-
-def near_pairs(bits: np.ndarray, most: int = NEAR) -> list[tuple[int, int]]:
-    """Each row of bool [n, b] that differs from an earlier one in at most `most` places: (first such, row)."""
-    signs = np.where(bits, np.float32(1), np.float32(-1))
-    least = signs.shape[1] - 2 * most  # of the product of two rows
-    first = np.full(len(signs), -1)
-    for start in range(0, len(signs), _CHUNK):
-        near = np.triu(signs[start : start + _CHUNK] @ signs[start:].T >= least, k=1)
-        new = near.any(axis=0) & (first[start:] < 0)
-        first[start:][new] = start + near[:, new].argmax(axis=0)
-    return [(int(first[row]), int(row)) for row in np.flatnonzero(first >= 0)]
-
-
-def duplicate_findings(
-    samples: Sequence[Sample], pairs: Sequence[tuple[int, int]], noun: str
-) -> Iterator[Finding]:
-    """What pairs of equal or nearly equal samples say; `noun` names a sample: image, row."""
-    kinds: dict[str, list[tuple[Sample, Sample]]] = defaultdict(list)
-    for one, two in pairs:
-        a, b = sorted((samples[one], samples[two]), key=lambda sample: sample.domain)  # source before target
-        if a.domain != b.domain:
-            kinds["across"].append((a, b))
-        elif a.label != b.label:
-            kinds["contradicting"].append((a, b))
-        else:
-            kinds[a.domain].append((a, b))
-    rows = sum(sample.domain == "target" for sample in samples)
-    yield from _across(kinds["across"], rows, noun)
-    if clash := kinds["contradicting"]:
+    Which image lies in which folder is not looked at: training does not know it either. That classes of the
+    source have no folder in the target is what partial adaptation is for, and no finding.
+    """
+    path, names = domains.target_path, domains.classes
+    entries = path.iterdir() if path.is_dir() else ()
+    folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    known, written = set(names), {normalised(name): name for name in names}
+    other = [name for name in folders if name not in known]
+    if not other or len(other) == len(folders):
+        return  # all of them are classes, or they are no classes at all
+    spelled = [f"{name!r} for {written[normalised(name)]!r}" for name in other if normalised(name) in written]
+    strange = [name for name in other if normalised(name) not in written]
+    if spelled:
+        yield Finding.of(
+            NOTE,
+            "names spelled otherwise",
+            f"Target folders are spelled otherwise than the source's classes: {some(spelled)}.",
+            "Rename them before you score predictions; training does not look at them.",
+            spelled,
+        )
+    if strange:
         yield Finding.of(
             WARNING,
-            "duplicates of two classes",
-            f"{many(len(clash), f'pair of source {noun}s is', f'pairs of source {noun}s are')} the same under "
-            f"two labels: {some(_told(clash))}.",
-            "Decide which label is right, and remove the other.",
-            _told(clash),
+            "unknown folders",
+            f"{many(len(strange), 'target folder is', 'target folders are')} named like no class of the "
+            f"source: {some(strange)}.",
+            "If these are classes, add them to the source or take them out of the target: all of their "
+            "samples would be given a wrong class.",
+            strange,
         )
-    for domain in ("source", "target"):
-        if twins := kinds[domain]:
-            yield Finding.of(
-                NOTE,
-                f"duplicates in {domain}",
-                f"{many(len({id(b) for _, b in twins}), f'{noun} is', f'{noun}s are')} in the {domain} more "
-                f"than once, or nearly so: {some(_told(twins))}.",
-                "Keep one of each: repeated ones count several times.",
-                _told(twins),
-            )
-
-
-def _across(pairs: list[tuple[Sample, Sample]], rows: int, noun: str) -> Iterator[Finding]:
-    if not pairs:
-        return
-    shared = len({id(b) for _, b in pairs})
-    yield Finding(
-        STOP if shared > _MOSTLY * rows else WARNING,
-        "duplicates across",
-        f"{many(shared, f'target {noun} is', f'target {noun}s are')} in the source too: {some(_told(pairs))}.",
-        "Take them out of the target: they have labels already, and make the domains look closer.",
-        shared,
-        tuple(_told(pairs)[:1000]),
-    )
-
-
-def _told(pairs: Sequence[tuple[Sample, Sample]]) -> list[str]:
-    return [f"{a} = {b}" for a, b in pairs]
-
-
-# --- the whole check --------------------------------------------------------------------------------------
-
-
-def check_images(spec: Spec, show: bool = False, cost: bool = True) -> Report:
-    """Findings about the images of a spec. What is decoded and embedded here, ``ba3us adapt`` finds done."""
-    source, target = Path(str(spec.source)), Path(str(spec.target))
-    listed, unlabelled = images.list_labelled(source, spec), images.list_images(target, spec.root)
-    backbone, _ = images.backbone_of(spec)
-    how: dict[str, Any] = {"cache_gb": gigabytes(spec), "workers": spec.workers, "progress": show}
-    ours = open_images(listed, backbone.side, **how, title="Decoding the source")
-    theirs = open_images(unlabelled, backbone.side, **how, title="Decoding the target")
-    names = images.class_texts(listed.class_names or [])
-    findings, facts = _files(ours, theirs, names, worker_count(spec.workers))
-    findings += domains.target_folders(_folders(target), names)
-    twins, passed_over = _duplicates(ours, theirs, worker_count(spec.workers), show)
-    findings += twins
-    labels = ours.images.labels
-    assert labels is not None
-    if len(np.unique(labels)) > 1:
-        seen = _embedded(ours.images, theirs.images, names, backbone, how, place(spec))
-        say("Comparing classes and domains", show)
-        found, figures = look(seen)
-        findings += found
-        facts |= figures
-        if (len(seen.source), len(seen.target)) != (len(ours.images), len(theirs.images)):
-            passed_over.append(
-                f"Classes and domains were judged by {len(seen.source):,} of {len(ours.images):,} source "
-                f"images and {len(seen.target):,} of {len(theirs.images):,} target images."
-            )
-        if cost:
-            say("Timing a step of each depth", show)
-            facts["cost"] = _cost(seen, backbone, (len(ours.images), len(theirs.images)))
-    else:
-        passed_over.append("Classes and domains: fix what is above first.")
-    return Report.of(findings, facts, passed_over)
-
-
-def _files(
-    source: Readable, target: Readable, names: list[str], workers: int
-) -> tuple[list[Finding], dict[str, Any]]:
-    """What the files themselves say: counts, sizes, channels, and those that can't be read."""
-    labels = source.images.labels
-    assert labels is not None
-    each = np.bincount(labels, minlength=len(names))
-    counts = {name: int(count) for name, count in zip(names, each) if count}
-    lost = [name for name, count in zip(names, each) if not count]
-    empty = [item.path for item in source.skipped if item.reason == "a class folder without images"]
-    looks = {domain: measured_images(r.pixels, workers) for domain, r in _both(source, target)}
-    findings = [*domains.of_source(counts, empty + lost), *domains.names_alike(list(counts))]
-    findings += domains.of_target(len(target.images))
-    for domain, readable in _both(source, target):
-        findings += unreadable(domain, readable.skipped, len(readable.images))
-        findings += sizes(domain, looks[domain])
-    findings += channels(looks["source"], looks["target"])
-    facts: dict[str, Any] = {
-        "kind": "images",
-        "source": {"images": len(source.images), "classes": counts} | measures(looks["source"]),
-        "target": {"images": len(target.images)} | measures(looks["target"]),
-    }
-    return findings, facts
-
-
-def _both(source: Readable, target: Readable) -> Iterator[tuple[str, Readable]]:
-    yield from (("source", source), ("target", target))
-
-
-def _folders(path: Path) -> list[str]:
-    """Names of a folder's own folders."""
-    if not path.is_dir():
-        return []
-    return sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-
-
-def _duplicates(
-    source: Readable, target: Readable, workers: int, show: bool
-) -> tuple[list[Finding], list[str]]:
-    """Pictures that are there twice, and what was not compared."""
-    samples, keys, said = [], [], []
-    hashes: list[np.ndarray] = []
-    for domain, readable in _both(source, target):
-        digests, bits = prints(readable.pixels, workers, show, f"Comparing the {domain}")
-        labels = readable.images.labels
-        numbers = [None] * len(digests) if labels is None else labels.tolist()
-        samples += [Sample(domain, name, label) for name, label in zip(readable.images.paths, numbers)]
-        keys += digests
-        hashes += [] if bits is None else [bits]
-    pairs = set(equal_pairs(keys))
-    if not hashes:
-        said.append("Nearly equal images were not looked for: pip install 'ba3us[check]'.")
-    else:
-        rows = random_indices(len(keys), MOST_COMPARED)
-        if len(rows) < len(keys):
-            said.append(f"Nearly equal images were looked for among {len(rows):,} of {len(keys):,}.")
-        near = near_pairs(np.concatenate(hashes)[rows])
-        pairs |= {(int(rows[a]), int(rows[b])) for a, b in near}
-    return list(duplicate_findings(samples, sorted(pairs), "image")), said
-
-
-def _embedded(
-    source: ImageList,
-    target: ImageList,
-    names: list[str],
-    backbone: Backbone,
-    how: dict[str, Any],
-    device: str,
-) -> Vectors:
-    """Vectors of the images that are looked at."""
-    assert source.labels is not None
-    kept, labels = np.unique(source.labels, return_inverse=True)
-    rows, other = sample_source(labels), random_indices(len(target), MOST_TARGET)
-    parts = [source.subset(rows), target.subset(other)]
-    x, xt = (embed(part, backbone, device=device, **how).content.features for part in parts)
-    return Vectors(x, labels[rows], xt, [names[label] for label in kept], parts[0].paths, parts[1].paths)
-
-
-def _cost(seen: Vectors, backbone: Backbone, rows: tuple[int, int]) -> list[dict[str, Any]]:
-    """Of the automatic choice, and of a named system in all three depths, on all images."""
-    opened = OpenedArrays(
-        ArraySamples(seen.source.shape[1:]), seen.source, seen.labels, seen.target, list(seen.classes)
-    )
-    return [estimate.to_dict(cost) for cost in estimate.of_depths(backbone, rows, opened)]
