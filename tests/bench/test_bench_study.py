@@ -155,7 +155,7 @@ def test_options_come_from_protocol_command_and_publication(tmp_path):
     job = by_method["pada", "D->A"]
     published = methods.get("pada").options(protocol="office31", task="D->A", steps=7, tau=3.0, momentum=0.5)
     assert job.options == vars(published) and re.match(r"published \(office31.*\) with .*steps=7", job.settings)
-    assert by_method["drcn", "D->A"].settings.startswith("ours")
+    assert by_method["drcn", "D->A"].settings == "published (office31: the budget of BA³US) with steps=7"
     assert any("tuned with target labels: pada." in note for note in study.notes)
 
 
@@ -283,7 +283,7 @@ def test_the_command_writes_tables_and_a_page(tmp_path, monkeypatch):
     rows = json.loads(call(*given, "--json").stdout)
     assert [row["outcome"] for row in rows] == ["ok", "ok"] and rows[0]["accuracy:oracle"] <= 1
     twice = call(*given, "--set", "steps=3")
-    assert isinstance(twice.exception, UserError) and "--steps 4 stands beside" in str(twice.exception)
+    assert isinstance(twice.exception, UserError) and "--steps 4 and --set steps" in str(twice.exception)
 
 
 def test_real_features_are_as_expected(photos):

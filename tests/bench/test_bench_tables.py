@@ -60,20 +60,22 @@ def test_it_is_said_when_too_few_runs_can_tell_nothing_apart(seeds):
     for table in tables(pd.DataFrame([*better, *plain]), "T", ["entropy"]):
         said = [note for note in table.notes if "it finds no difference" in note]
         assert len(said) == (seeds < 6) and all(f"With {seeds} pair" in note for note in said)
-    assert table.rows[1][-1].near == (seeds < 6)  # of all that is worse, the plainest case
+    assert table.rows[1][-1].similar == (seeds < 6)  # of all that is worse, the plainest case
 
 
 def test_targets_of_a_task_are_averaged_and_paired_one_by_one():
     parts = [rows_of("dann", {("x", 0): v}, variant=f"draw {i}") for i, v in enumerate((0.5, 0.7))]
     better = [rows_of("pada", {("x", 0): 0.9}, variant=f"draw {i}") for i in range(2)]
     by_task = tables(pd.DataFrame(list(chain(*parts, *better))), "T", ["entropy"])[1]
-    assert texts(by_task, "dann")["x"] == "60.0 ± 0.0" and by_task.rows[0][-1].near  # two pairs prove nothing
+    assert (
+        texts(by_task, "dann")["x"] == "60.0 ± 0.0" and by_task.rows[0][-1].similar
+    )  # two pairs prove nothing
     many = [
         rows_of(m, {("x", 0): v}, variant=f"draw {i}")
         for m, v in (("dann", 0.5), ("pada", 0.9))
         for i in range(8)
     ]
-    assert not tables(pd.DataFrame(list(chain(*many))), "T", ["entropy"])[1].rows[0][-1].near
+    assert not tables(pd.DataFrame(list(chain(*many))), "T", ["entropy"])[1].rows[0][-1].similar
 
 
 def test_costs_and_mistakes_stand_beside_source_only():
@@ -99,7 +101,9 @@ def test_best_second_and_noise():
     )
     average = {row[0].text: row[-1] for row in tables(rows, "T", ["entropy"])[1].rows}
     assert {average["ba3us"].mark, average["dann"].mark} == {"best", "second"} and average["pada"].mark == ""
-    assert [average[name].near for name in ("ba3us", "dann")].count(True) == 1 and not average["pada"].near
+    assert [average[name].similar for name in ("ba3us", "dann")].count(True) == 1 and not average[
+        "pada"
+    ].similar
 
 
 def test_a_failed_run_shows_and_a_task_without_runs_has_no_average():

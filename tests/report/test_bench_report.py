@@ -55,7 +55,7 @@ def test_a_study_has_its_tables_and_a_drawing_per_task(folder, study_and_rows):
     for table in made:
         shown = page.table(table.title)
         assert shown[0] == table.columns
-        assert shown[1:] == [[c.text + (" ≈" if c.near else "") for c in row] for row in table.rows]
+        assert shown[1:] == [[c.text + (" ≈" if c.similar else "") for c in row] for row in table.rows]
     titles = page.texts("figcaption")
     assert titles[:2] == ["P → Q", "Q → P"]
     for title, chart in zip(("P->Q", "Q->P"), page.tips()):

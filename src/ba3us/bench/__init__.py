@@ -3,7 +3,7 @@
 from ba3us.bench.database import Database
 from ba3us.bench.jobs import MethodRow
 from ba3us.bench.protocol import Protocol, read_protocol, shipped
-from ba3us.bench.study import Study, check, count_failed, made_by, page, prepare, run, study_tables
+from ba3us.bench.study import Study, check, count_failed, page, prepare, run, study_tables
 from ba3us.bench.tables import WRITERS, chosen_format, ranked
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "check",
     "chosen_format",
     "count_failed",
-    "made_by",
     "page",
     "prepare",
     "ranked",

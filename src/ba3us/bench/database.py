@@ -9,7 +9,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from ba3us.errors import UserError, require
 from ba3us.training.evaluation import rules_for_records
 
 FORMAT, APPLICATION = 4, 0xBA3  # of the tables below; marks a file as a database of runs
-SCORES = ("accuracy", "absent", "lost")  # of a run, by selection rule
 # The last column is a checksum of the row, because SQLite does not notice a changed bit in a value. Columns
 # have no types, so that values come back as they were given.
 _SCHEMA = """
@@ -71,14 +70,12 @@ class Database:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         require(not self.path.is_dir(), f"The output {path} is a folder: give the name of a file.")
-        with self._errors_named():
+        with self._errors_named(), ExitStack() as opened:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            try:
-                self._prepare()
-            except BaseException:
-                self.close()
-                raise
+            opened.callback(self.close)
+            self._prepare()
+            opened.pop_all()
 
     def close(self) -> None:
         """Close the file."""
@@ -152,13 +149,17 @@ class Database:
 
         With `keys`, only these runs, as far as they are stored.
         """
-        columns = [column for _, column, *_ in self._rows("PRAGMA table_info(runs)")][:-2]
+        columns = [column for _, column, *_ in self._rows("PRAGMA table_info(runs)")][:-1]
         keys = None if keys is None else list(keys)
-        runs = self._verified("runs", keys)
+        table = pd.DataFrame(self._verified("runs", keys), columns=columns)
         for (key,) in self._rows("SELECT key FROM specs WHERE key NOT IN (SELECT key FROM runs)"):
             self._require(keys is not None and key not in keys, key)  # its run has been deleted
-        table = pd.DataFrame([run[:-1] for run in runs], columns=columns)
-        return pd.concat([table, _score_columns([run[-1] for run in runs])], axis=1)
+        by_run = json.loads(f"[{', '.join(table.pop('scores'))}]")
+        rules = (LAST, *rules_for_records(), ORACLE)
+        values = [[value for rule in rules for value in scores.get(rule, [np.nan] * 3)] for scores in by_run]
+        names = [f"{score}:{rule}" for rule in rules for score in ("accuracy", "absent", "lost")]
+        scores = pd.DataFrame(np.array(values, dtype=float).reshape(-1, len(names)), columns=names)
+        return pd.concat([table, scores], axis=1)
 
     def specs(self) -> dict[str, dict[str, Any]]:
         """By key: everything that the result of a run depends on."""
@@ -168,14 +169,14 @@ class Database:
         """A finished run, with the labels of its target."""
         data = self._rows("SELECT data FROM runs WHERE key = ? AND outcome = 'ok'", key)
         require(bool(data), f"No finished run in {self.path} has the key {key!r}.")
-        spec, details, dataset = (
-            self._one(table, of) for table, of in (("specs", key), ("details", key), ("datasets", data[0][0]))
+        (spec,), details, dataset = (
+            self._one(*row) for row in (("specs", key), ("details", key), ("datasets", data[0][0]))
         )
+        history, evaluations, predictions, probabilities, selected, summary = details
         with self._decoding(key):
-            history, evaluations, predictions, probabilities, selected, summary = details
             count = len(_table(evaluations))
             return StoredRun(
-                json.loads(spec[0]),
+                json.loads(spec),
                 _table(history),
                 _table(evaluations),
                 np.frombuffer(decompressed(predictions), np.uint16).reshape(count, -1),
@@ -203,13 +204,11 @@ class Database:
 
     def _verified(self, table: str, keys: list[str] | None = None) -> list[tuple[Any, ...]]:
         """Rows of a table by key, without their checksums, which are compared."""
-        where, values = (
-            ("", ()) if keys is None else ("WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
-        )
+        where = "" if keys is None else "WHERE key IN (SELECT value FROM json_each(?))"
+        values = () if keys is None else (json.dumps(keys),)
         rows = []
         for *row, expected in self._rows(f"SELECT * FROM {table} {where} ORDER BY key", *values):
-            if checksum(*row) != expected:
-                self._require(False, row[0])
+            self._require(checksum(*row) == expected, row[0])
             rows.append(tuple(row))
         return rows
 
@@ -222,22 +221,18 @@ class Database:
         with self._errors_named():
             return self._connection.execute(query, values).fetchall()
 
-    def _require(self, intact: bool, key: str) -> None:
+    def _require(self, intact: bool, key: str, problem: str = "is not as it was written") -> None:
         require(
             intact,
-            f"{self.path} is damaged (the run {key} is not as it was written): restore a copy, or choose "
-            "another `out`.",
+            f"{self.path} is damaged (the run {key} {problem}): restore a copy, or choose another `out`.",
         )
 
     @contextmanager
     def _decoding(self, key: str) -> Iterator[None]:
         try:
             yield
-        except (zlib.error, ValueError, TypeError) as error:
-            raise UserError(
-                f"{self.path} is damaged (the run {key} can't be read): restore a copy, or choose another "
-                "`out`."
-            ) from error
+        except (zlib.error, ValueError, TypeError):
+            self._require(False, key, "can't be read")
 
     def _prepare(self) -> None:
         """Refuse what is not a whole database of runs, and create the tables of a new one."""
@@ -321,12 +316,3 @@ def _compressed(content: pd.DataFrame | np.ndarray) -> bytes:
 def _table(content: bytes) -> pd.DataFrame:
     """A table to the last digit."""
     return pd.read_csv(io.BytesIO(decompressed(content)), float_precision="round_trip")
-
-
-def _score_columns(scores: list[str]) -> pd.DataFrame:
-    """The scores of every run by rule, a column each; NaN where there are none."""
-    rules, missing = (LAST, *rules_for_records(), ORACLE), [np.nan] * len(SCORES)
-    by_run = json.loads(f"[{', '.join(scores)}]")
-    values = [[value for rule in rules for value in by_rule.get(rule, missing)] for by_rule in by_run]
-    names = [f"{score}:{rule}" for rule in rules for score in SCORES]
-    return pd.DataFrame(np.array(values, dtype=float).reshape(-1, len(names)), columns=names)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from ba3us.bench.protocol import Protocol, Subset, Task
 from ba3us.data.digits import write_digits
@@ -124,22 +125,17 @@ def dataset(protocol: Protocol, domains: dict[str, Domain], task: Task, subset: 
     if unknown:
         raise UserError(
             f"Class {unknown[0]!r} of {target.name!r} is not one of {source.name!r}'s classes: "
-            f"name the target's classes in the protocol."
+            "name the target's classes in the protocol."
         )
-    number = {name: label for label, name in enumerate(classes)}
     source_rows = np.flatnonzero(np.isin(source.classes, classes))
     target_rows = np.flatnonzero(np.isin(target.classes, classes if chosen is None else chosen))
-    pair = Pair(
-        source.file,
-        target.file,
-        source_rows,
-        _numbered(source.classes[source_rows], number),
-        target_rows,
-        len(classes),
+    source_labels, labels = (
+        pd.Categorical(names, categories=classes).codes.astype(np.int64)
+        for names in (source.classes[source_rows], target.classes[target_rows])
     )
-    labels = _numbered(target.classes[target_rows], number)
+    pair = Pair(source.file, target.file, source_rows, source_labels, target_rows, len(classes))
     digest = digest_of(
-        source.file.digest, target.file.digest, *classes, pair.source_labels, source_rows, target_rows
+        source.file.digest, target.file.digest, *classes, source_labels, source_rows, target_rows
     )
     return Dataset(task.name, subset.name, pair, labels, classes, digest)
 
@@ -157,14 +153,19 @@ def digest_of(*parts: str | bytes | np.ndarray) -> str:
 
 def _open(protocol: Protocol, name: str, folder: Path, images: bool) -> Domain:
     places = protocol.domains[name]
-    paths = [path for place in places if (path := _place(place, folder)).exists()]
-    of_images = [path for path in paths if images and path.suffix != FEATURES]
-    if not paths:
-        raise UserError(
-            f"Domain {name!r} of {protocol.name} is not in {folder} (looked for {', '.join(places)}): "
-            f"give the folder with the data (`root`)."
-        )
-    path = (of_images or paths)[0]
+    candidates = (
+        write_digits(place.removeprefix(PACKAGE), cache_folder() / "digits")
+        if place.startswith(PACKAGE)
+        else folder / place
+        for place in places
+    )
+    paths = [path for path in candidates if path.exists()]
+    require(
+        bool(paths),
+        f"Domain {name!r} of {protocol.name} is not in {folder} (looked for {', '.join(places)}): "
+        "give the folder with the data (`root`).",
+    )
+    path = next((path for path in paths if images and path.suffix != FEATURES), paths[0])
     if path.suffix == FEATURES:
         features = read_features(path)
         labels, class_names, backbone = features.labels, features.class_names, features.backbone
@@ -208,32 +209,15 @@ def _differences(protocol: Protocol, domains: dict[str, Domain]) -> list[str]:
     for name, expected in protocol.expected.items():
         if name not in domains:
             continue
-        domain, counts = domains[name], domains[name].counts
-        where = f"Domain {name} ({domain.file.path})"
+        counts = domains[name].counts
         if isinstance(expected, int):
-            if counts.total() != expected:
-                differences.append(
-                    f"{where}: {counts.total()} samples, {expected} expected{_gap(counts.total(), expected)}."
-                )
-            continue
-        for each in sorted(expected.keys() | counts.keys()):
-            count, wanted = counts[each], expected.get(each, 0)
+            compared = [("", counts.total(), expected)]
+        else:
+            classes = sorted(expected.keys() | counts.keys())
+            compared = [(f"class {each!r} has ", counts[each], expected.get(each, 0)) for each in classes]
+        for what, count, wanted in compared:
             if count != wanted:
-                differences.append(
-                    f"{where}: class {each!r} has {count} samples, {wanted} expected{_gap(count, wanted)}."
-                )
+                gap = f"{wanted - count} missing" if count < wanted else f"{count - wanted} surplus"
+                where = f"Domain {name} ({domains[name].file.path})"
+                differences.append(f"{where}: {what}{count} samples, {wanted} expected ({gap}).")
     return differences
-
-
-def _place(place: str, folder: Path) -> Path:
-    if place.startswith(PACKAGE):
-        return write_digits(place.removeprefix(PACKAGE), cache_folder() / "digits")
-    return folder / place
-
-
-def _numbered(classes: np.ndarray, number: dict[str, int]) -> np.ndarray:
-    return np.array([number[name] for name in classes.tolist()], dtype=np.int64)
-
-
-def _gap(count: int, wanted: int) -> str:
-    return f" ({wanted - count} missing)" if count < wanted else f" ({count - wanted} surplus)"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from ba3us.bench.domains import Dataset, Domain, File, Pair, digest_of, image_li
 from ba3us.bench.protocol import Protocol
 from ba3us.data import Target
 from ba3us.data.files import read_features
-from ba3us.data.image_cache import CachedPixels, open_images
+from ba3us.data.image_cache import open_images
 from ba3us.data.images import ImageList
 from ba3us.errors import UserError, did_you_mean, optional_import, require
 from ba3us.methods.auto import NAME as AUTO
@@ -46,7 +45,7 @@ THREADS = 1  # of a run; sums depend on it in the last bit
 IMAGE_FIELDS = (  # of a spec
     "backbone", "weights", "train", "views", "size", "device", "precision", "cache_gb",
 )  # fmt: skip
-_BACKBONE_FIELDS = ("backbone", "weights", "train", "size")  # which network it is, and how it is cut
+Projection = Callable[[Model, Target, Target], pd.DataFrame]  # of source and target to the plane
 
 
 @dataclass(frozen=True)
@@ -61,16 +60,12 @@ class ImageSettings:
         names = ("backbone", "train", "views", "size", "ten_crop", "precision", "device")
         return {name: getattr(self.spec, name) for name in names} | {"weights": self.weights}
 
-    def with_views(self, ten_crop: bool) -> ImageSettings:
-        """The same settings, with or without ten crops for methods that refresh from them."""
-        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, ten_crop=ten_crop))
-
 
 def image_settings(protocol: Protocol, requested: dict[str, Any]) -> ImageSettings:
     """Fill in what was not requested: by the protocol's backbone, and by what this machine can do."""
     spec = Spec(**{"method": "source-only", "backbone": protocol.backbone or OFFLINE, **requested})
     check_precision(spec)
-    spec = dataclasses.replace(spec, train=depth(spec), views=view_count(spec), device=place(spec))
+    spec = replace(spec, train=depth(spec), views=view_count(spec), device=place(spec))
     return ImageSettings(spec, _weights_digest(spec))
 
 
@@ -93,13 +88,22 @@ def open_pair(
 ) -> OpenedImages:
     """The chosen images of a task; one that can't be read is an error, because scores count all of them."""
     backbone, samples = copy.deepcopy(_backbone_of(settings))  # a run cuts it
-    options: dict[str, Any] = {"cache_gb": gigabytes(settings.spec), "workers": workers, "progress": progress}
-    source, target = (
-        _read_images(file, rows, samples.side, options)
-        for file, rows in ((pair.source, pair.source_rows), (pair.target, pair.target_rows))
-    )
+    pixels = []
+    for file, rows in ((pair.source, pair.source_rows), (pair.target, pair.target_rows)):
+        images = _listed_images(file)
+        chosen = ImageList(images.root, [images.paths[row] for row in rows])
+        opened = open_images(
+            chosen, samples.side, cache_gb=gigabytes(settings.spec), workers=workers, progress=progress
+        )
+        if opened.skipped:
+            first = opened.skipped[0]
+            raise UserError(
+                f"{len(opened.skipped)} of {len(chosen)} images of {file.path} can't be read (the first, "
+                f"{first.path}: {first.reason}): repair or remove them."
+            )
+        pixels.append(opened.pixels)
     classes = list(range(pair.num_classes))
-    return OpenedImages(samples, source, pair.source_labels, target, classes, backbone)
+    return OpenedImages(samples, pixels[0], pair.source_labels, pixels[1], classes, backbone)
 
 
 def fill_caches(tasks: Iterable[tuple[ImageSettings, Pair]], progress: bool = False) -> None:
@@ -112,19 +116,6 @@ def fill_caches(tasks: Iterable[tuple[ImageSettings, Pair]], progress: bool = Fa
             opened.domains(front, settings.spec, progress)
 
 
-def _read_images(file: File, rows: np.ndarray, side: int, options: dict[str, Any]) -> CachedPixels:
-    images = _listed_images(file)
-    chosen = ImageList(images.root, [images.paths[row] for row in rows])
-    opened = open_images(chosen, side, **options)
-    if opened.skipped:
-        first = opened.skipped[0]
-        raise UserError(
-            f"{len(opened.skipped)} of {len(chosen)} images of {file.path} can't be read (the first, "
-            f"{first.path}: {first.reason}): repair or remove them."
-        )
-    return opened.pixels
-
-
 @lru_cache(maxsize=4)
 def _listed_images(file: File) -> ImageList:
     """The images of a domain; a worker lists those of a task once, not for every run."""
@@ -134,12 +125,13 @@ def _listed_images(file: File) -> ImageList:
 
 
 def _backbone_of(settings: ImageSettings) -> tuple[Backbone, ImageSamples]:
-    return _backbone(settings.weights, *(getattr(settings.spec, name) for name in _BACKBONE_FIELDS))
+    names = ("backbone", "weights", "train", "size")  # which network it is, and how it is cut
+    return _backbone(settings.weights, **{name: getattr(settings.spec, name) for name in names})
 
 
 @lru_cache(maxsize=1)  # networks may be large
-def _backbone(digest: str, *values: Any) -> tuple[Backbone, ImageSamples]:
-    spec = Spec(**dict(zip(_BACKBONE_FIELDS, values)))
+def _backbone(digest: str, **network: Any) -> tuple[Backbone, ImageSamples]:
+    spec = Spec(**network)
     _check_unchanged(spec.weights, _weights_digest(spec) == digest)
     return backbone_of(spec)
 
@@ -205,9 +197,8 @@ class Job:
     @property
     def spec(self) -> dict[str, Any]:
         """Everything that the result depends on, as JSON values."""
-        spec: dict[str, Any] = {name: getattr(self, name) for name in ("method", "options", "seed", "data")}
-        optional = {name: getattr(self, name) for name in ("published", "evaluate_every")}
-        spec |= {name: value for name, value in optional.items() if value is not None}
+        names = ("method", "options", "seed", "data", "published", "evaluate_every")
+        spec = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.images is not None:
             spec["images"] = self.images.to_dict()
         versions = {"ba3us": __version__, "torch": torch.__version__, "numpy": np.__version__}
@@ -258,7 +249,7 @@ def restrict(protocol: Protocol, tasks: str | None, variants: str | None, rules:
     for text, known, what in ((tasks, by_task, "task"), (variants, by_variant, "variant")):
         for name in split_names(text):
             require(name in known, f"{protocol.name} has no {what} {name!r}: {did_you_mean(name, known)}")
-    return dataclasses.replace(
+    return replace(
         protocol,
         tasks=tuple(by_task[name] for name in dict.fromkeys(split_names(tasks))) or protocol.tasks,
         targets=tuple(by_variant[name] for name in dict.fromkeys(split_names(variants))) or protocol.targets,
@@ -280,7 +271,15 @@ def jobs(
     An option is left out for methods that do not have it; ``etn.steps`` is for the method ``etn`` alone.
     """
     require(seeds >= 1, f"The number of seeds is {seeds}: it must be at least 1.")
-    _check_options([row.method for row in rows], options)
+    used_options = {row.method: _used_options(methods.get(row.method)) for row in rows}
+    every = set().union(*used_options.values())
+    for option in options:
+        method, _, name = option.rpartition(".")
+        choices = used_options.get(method, set()) if method else every
+        require(
+            name in choices,
+            f"Option {option!r} belongs to none of the methods chosen: " + did_you_mean(name, choices or every),
+        )
     jobs = []
     for data in datasets:
         for row in rows:
@@ -288,8 +287,13 @@ def jobs(
             config, settings, published = _method_options(protocol, entry, data.task, options | row.options)
             row_images = images
             if images is not None:
-                _check_classifier(config, data)
-                row_images = images.with_views(published is not None and _refreshes_from_views(entry, config))
+                require(  # a backbone's own classifier numbers its classes so: ImageNet's WordNet ids
+                    not config.keep_classifier or list(data.classes) == sorted(data.classes),
+                    f"{data.task} keeps the backbone's classifier, but its classes are not in alphabetical "
+                    "order: name them so, or add `keep_classifier=False`.",
+                )
+                ten_crop = published is not None and _refreshes_from_views(entry, config)
+                row_images = replace(images, spec=replace(images.spec, ten_crop=ten_crop))
             for seed in range(seeds):
                 job = Job(
                     label=row.label,
@@ -298,7 +302,7 @@ def jobs(
                     variant=data.variant,
                     method=entry.name,
                     seed=seed,
-                    options=dataclasses.asdict(config),
+                    options=asdict(config),
                     settings=settings,
                     data=data.digest,
                     pair=data.pair,
@@ -306,43 +310,30 @@ def jobs(
                     images=row_images,
                     evaluate_every=None if entry.name == AUTO else evaluate_every,
                 )
-                jobs.append(dataclasses.replace(job, key=digest_of(json.dumps(job.spec, sort_keys=True))))
+                jobs.append(replace(job, key=digest_of(json.dumps(job.spec, sort_keys=True))))
     return sorted(jobs, key=lambda job: job.seed)  # stable: first results of all tasks come early
 
 
 def tuned_with_labels(protocol: Protocol, names: Sequence[str]) -> list[str]:
     """Methods whose published settings for one of the tasks were chosen by target labels."""
-    published = {name: methods.get(name).protocols.get(protocol.published or "") for name in names}
-    tasks = {task.name for task in protocol.tasks}
-    return [
-        name
-        for name, settings in published.items()
-        if settings is not None and settings.oracle and tasks & settings.tasks.keys()
-    ]
-
-
-def _check_options(names: Sequence[str], options: dict[str, Any]) -> None:
-    known = {name: _used_options(methods.get(name)) for name in names}
-    every = {option for used in known.values() for option in used}
-    for option in options:
-        method, _, own = option.rpartition(".")
-        choices = known.get(method, set()) if method else every
-        require(
-            own in choices,
-            f"Option {option!r} belongs to none of the methods chosen: " + did_you_mean(own, choices or every),
-        )
+    tasks, tuned = {task.name for task in protocol.tasks}, []
+    for name in dict.fromkeys(names):
+        settings = methods.get(name).protocols.get(protocol.published or "")
+        if settings is not None and settings.oracle and tasks & settings.tasks.keys():
+            tuned.append(name)
+    return tuned
 
 
 def _method_options(
     protocol: Protocol, entry: Entry, task: str, given: dict[str, Any]
 ) -> tuple[MethodOptions, str, str | None]:
     """Every option of a method on a task, whose settings they are, and the protocol they are published for."""
-    used, own = _used_options(entry), f"{entry.name}."
+    used, prefix = _used_options(entry), f"{entry.name}."
     changed = {
         **{option: value for option, value in protocol.options.items() if option in used},
         **protocol.method_options.get(entry.name, {}),
         **{option: value for option, value in given.items() if option in used},
-        **{option.removeprefix(own): value for option, value in given.items() if option.startswith(own)},
+        **{option.removeprefix(prefix): value for option, value in given.items() if option.startswith(prefix)},
     }
     published = protocol.published if protocol.published in entry.protocols else None
     where = task if published and task in TASKS[published] else None
@@ -357,23 +348,10 @@ def _refreshes_from_views(entry: Entry, config: MethodOptions) -> bool:
         return entry.create(network, config).recipe().refresh.views
 
 
-def _check_classifier(config: MethodOptions, data: Dataset) -> None:
-    """A backbone's own classifier numbers its classes in alphabetical order (ImageNet's WordNet ids)."""
-    require(
-        not config.keep_classifier or list(data.classes) == sorted(data.classes),
-        f"{data.task} keeps the backbone's classifier, but its classes are not in alphabetical order: name "
-        "them so, or add `keep_classifier=False`.",
-    )
-
-
 def _used_options(entry: Entry) -> set[str]:
     """The options that a method uses."""
     kind = entry.method.Options
     return {f.name for f in fields(kind)} - {*kind.unused}
-
-
-_INTERVAL = 2.0  # seconds between two reports on the progress of a run
-Projection = Callable[[Model, Target, Target], pd.DataFrame]  # of source and target to the plane
 
 
 @dataclass(frozen=True, eq=False)
@@ -446,14 +424,14 @@ def execute(job: Job, projection: Projection | None = None) -> Outcome:
 
 
 class _ProgressReport(Callback):
-    """Reports which proportion of a run is done, every few seconds."""
+    """Reports which proportion of a run is done, every two seconds."""
 
     def __init__(self, on_progress: Callable[[float], None]) -> None:
         self.on_progress, self.last = on_progress, time.monotonic()
 
     def on_step(self, trainer: Trainer, step: Step) -> None:
         """Report, if the last report is old enough."""
-        if time.monotonic() - self.last >= _INTERVAL:
+        if time.monotonic() - self.last >= 2.0:
             self.last = time.monotonic()
             done = trainer.recipe.before(step.phase) + step.number + 1
             self.on_progress(done / sum(phase.steps for phase in trainer.recipe.phases))
@@ -487,7 +465,7 @@ def open_job(job: Job) -> tuple[Spec, Opened]:
     )
     if job.images is not None:
         settings = {name: getattr(job.images.spec, name) for name in (*IMAGE_FIELDS, "ten_crop")}
-        return dataclasses.replace(spec, workers=1, **settings), open_pair(job.images, pair)
+        return replace(spec, workers=1, **settings), open_pair(job.images, pair)
     source, target = pair.arrays or (read_samples(pair.source), read_samples(pair.target))
     x, xt = source[pair.source_rows], target[pair.target_rows]
     classes = list(range(pair.num_classes))

@@ -1,4 +1,7 @@
-"""A protocol: its domains, the classes that a target keeps, its tasks, and the paper's numbers for them."""
+"""A protocol: its domains, the classes that a target keeps, its tasks, and the paper's numbers for them.
+
+Files are checked by hand: with pydantic the rules between keys would stay, and the file would be no shorter.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +152,7 @@ def read_protocol(named: str | Path) -> Protocol:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}.") from error
     try:
-        return _parsed(content, path)
+        return _parse(content, path)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -165,35 +168,48 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _parsed(content: Any, path: Path) -> Protocol:
+def _parse(content: Any, path: Path) -> Protocol:
     """A protocol from the content of a YAML file, strictly."""
     given = {key: value for key, value in _mapping(content, "the file").items() if value is not None}
     _known(given, {f.name for f in fields(Protocol)} - {"folder", "targets"} | {"target"}, "key")
     for key in ("domains", "tasks"):
         require(bool(given.get(key)), f"There are no {key}: name at least one.")
-    places = _mapping(given["domains"], "domains")
-    domains = {k: _texts([v] if isinstance(v, str) else v, f"domain {k!r}") for k, v in places.items()}
-    for key, choices in (("published", list(TASKS)), ("paper", protocols())):
-        _known([_text(given[key], key)] if key in given else [], choices, key)
-    made = {
+    paths = _mapping(given["domains"], "domains")
+    domains = {k: _texts([v] if isinstance(v, str) else v, f"domain {k!r}") for k, v in paths.items()}
+    texts = {
         key: _text(given[key], key)
-        for key in given.keys() & {"name", "title", "backbone", "published", "paper"}
+        for key in ("name", "title", "backbone", "published", "paper")
+        if key in given
     }
-    lists = {key: _texts(given[key], key) for key in given.keys() & {"classes", "selection"}}
-    rename = _by_domain(given, "rename", domains)
-    expected = _by_domain(given, "expected", domains)
+    for key, choices in (("published", list(TASKS)), ("paper", protocols())):
+        _known([texts[key]] if key in texts else [], choices, key)
+    lists = {key: _texts(given[key], key) for key in ("classes", "selection") if key in given}
+    rename, expected, options, method_options = (
+        _mapping(given.get(key, {}), key) for key in ("rename", "expected", "options", "method_options")
+    )
+    for key, by_domain in (("rename", rename), ("expected", expected)):
+        _known(by_domain, domains, f"domain in {key}:")
+    _known(options, {f.name for entry in methods.entries() for f in fields(entry.method.Options)}, "option")
+    for name, each in method_options.items():
+        methods.get(name).options(**_mapping(each, f"method_options of {name}"))
     return Protocol(
-        **{"name": path.stem, "title": made.get("name", path.stem), **made},  # type: ignore[arg-type]
+        **{"name": path.stem, "title": texts.get("name", path.stem), **texts},  # type: ignore[arg-type]
         **lists,  # type: ignore[arg-type]
         domains=domains,
         tasks=_tasks(given["tasks"], domains),
         folder=Path() if path.parent == SHIPPED else path.parent,
         rename={k: {a: _text(b, a) for a, b in _mapping(v, "rename").items()} for k, v in rename.items()},
         targets=_subsets(given.get("target", "all"), lists.get("classes")),
-        options=_options(given),
-        method_options=_method_options(given),
+        options=options,
+        method_options=method_options,
         seeds=_whole(given.get("seeds", 3), "seeds", 1),
-        expected={domain: _counts(counts, f"expected of {domain}") for domain, counts in expected.items()},
+        expected={
+            name: {c: _whole(n, f"{where}, {c}", 0) for c, n in _mapping(counts, where).items()}
+            if isinstance(counts, dict)
+            else _whole(counts, where, 1)
+            for name, counts in expected.items()
+            for where in [f"expected of {name}"]
+        },
     )
 
 
@@ -201,72 +217,46 @@ def _tasks(given: Any, domains: dict[str, Any]) -> tuple[Task, ...]:
     if given == "all":
         return tuple(Task(a, b, f"{a}->{b}") for a, b in permutations(domains, 2))
     require(isinstance(given, list), f"The tasks are {given!r}: write a list of A->B, or all.")
-    tasks = tuple(_task({"name": one} if isinstance(one, str) else one, domains) for one in given)
+    tasks = []
+    for each in given:
+        task = {"name": each} if isinstance(each, str) else each
+        complete = isinstance(task, dict) and task.keys() in ({"name"}, {"name", "source", "target"})
+        require(complete, f"A task is {each!r}: write A->B, or its name, source and target.")
+        ends = [end.strip() for end in _text(task["name"], "a task").split("->")]
+        require(len(ends) == 2, f"The task {task['name']!r} is not of the form A->B.")
+        source, target = (_text(task.get(k, end), "a task") for k, end in zip(("source", "target"), ends))
+        _known((source, target), domains, f"domain in task {task['name']!r}:")
+        tasks.append(Task(source, target, "->".join(ends)))
     _once([task.name for task in tasks], "tasks")
-    return tasks
-
-
-def _task(given: Any, domains: dict[str, Any]) -> Task:
-    full = isinstance(given, dict) and given.keys() in ({"name"}, {"name", "source", "target"})
-    require(full, f"A task is {given!r}: write A->B, or its name, source and target.")
-    parts = [part.strip() for part in _text(given["name"], "a task").split("->")]
-    require(len(parts) == 2, f"The task {given['name']!r} is not of the form A->B.")
-    source, target = (_text(given.get(r, p), "a task") for r, p in zip(("source", "target"), parts))
-    _known((source, target), domains, f"domain in task {given['name']!r}:")
-    return Task(source, target, "->".join(parts))
+    return tuple(tasks)
 
 
 def _subsets(given: Any, classes: tuple[str, ...] | None) -> tuple[Subset, ...]:
-    rules = given if isinstance(given, list) else [given]
-    made = [subset for rule in rules for subset in _rule(rule, classes)]
-    require(bool(made), "The list of targets is empty: leave it out for all classes.")
-    _once([subset.name for subset in made], "names of targets")
-    return tuple(made)
-
-
-def _rule(given: Any, classes: tuple[str, ...] | None) -> list[Subset]:
-    rule = {"all": True} if given == "all" else _mapping(given, "target")
-    name, keys = _text(rule.get("name", ""), "a target's name"), rule.keys() - {"name"}
-    if keys == {"first"}:
-        return [Subset(name, first=_whole(rule["first"], "first", 1))]
-    if keys == {"classes"}:
-        kept = _texts(rule["classes"], "target classes")
-        _known(kept, classes or kept, "target class")
-        return [Subset(name, classes=kept)]
-    if "count" in keys and keys <= {"count", "draw", "variants"}:
-        count, seed = _whole(rule["count"], "count", 1), _whole(rule.get("draw", 0), "draw", 0)
-        seeds = range(seed, seed + _whole(rule.get("variants", 1), "variants", 1))
-        names = [name] if len(seeds) == 1 else [f"{name or 'draw'} {each}" for each in seeds]
-        return [Subset(each, count=count, draw=seed) for each, seed in zip(names, seeds)]
-    require(
-        keys == {"all"}, f"The target is {given!r}: write first, classes, count (with draw, variants) or all."
-    )
-    return [Subset(name)]
-
-
-def _options(given: dict[str, Any]) -> dict[str, Any]:
-    options = _mapping(given.get("options", {}), "options")
-    _known(options, {f.name for entry in methods.entries() for f in fields(entry.method.Options)}, "option")
-    return options
-
-
-def _method_options(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    own = _mapping(given.get("method_options", {}), "method_options")
-    for name, options in own.items():
-        methods.get(name).options(**_mapping(options, f"method_options of {name}"))
-    return own
-
-
-def _by_domain(given: dict[str, Any], key: str, domains: dict[str, Any]) -> dict[str, Any]:
-    found = _mapping(given.get(key, {}), key)
-    _known(found, domains, f"domain in {key}:")
-    return found
-
-
-def _counts(given: Any, where: str) -> int | dict[str, int]:
-    if not isinstance(given, dict):
-        return _whole(given, where, 1)
-    return {name: _whole(count, f"{where}, {name}", 0) for name, count in _mapping(given, where).items()}
+    subsets: list[Subset] = []
+    for each in given if isinstance(given, list) else [given]:
+        rule = {"all": True} if each == "all" else _mapping(each, "target")
+        name, keys = _text(rule.get("name", ""), "a target's name"), rule.keys() - {"name"}
+        if keys == {"all"}:
+            subsets.append(Subset(name))
+        elif keys == {"first"}:
+            subsets.append(Subset(name, first=_whole(rule["first"], "first", 1)))
+        elif keys == {"classes"}:
+            chosen = _texts(rule["classes"], "target classes")
+            _known(chosen, classes or chosen, "target class")
+            subsets.append(Subset(name, classes=chosen))
+        else:
+            require(
+                "count" in keys and keys <= {"count", "draw", "variants"},
+                f"The target is {each!r}: write first, classes, count (with draw, variants) or all.",
+            )
+            count, start = _whole(rule["count"], "count", 1), _whole(rule.get("draw", 0), "draw", 0)
+            n_variants = _whole(rule.get("variants", 1), "variants", 1)
+            for draw in range(start, start + n_variants):
+                variant = name if n_variants == 1 else f"{name or 'draw'} {draw}"
+                subsets.append(Subset(variant, count=count, draw=draw))
+    require(bool(subsets), "The list of targets is empty: leave it out for all classes.")
+    _once([subset.name for subset in subsets], "names of targets")
+    return tuple(subsets)
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:

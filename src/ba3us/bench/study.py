@@ -6,21 +6,18 @@ import dataclasses
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ba3us.bench.database import Database, Failure
-from ba3us.bench.domains import STAND_IN, Dataset, Domain, dataset, find_domains
+from ba3us.bench.domains import STAND_IN, Dataset, dataset, find_domains
 from ba3us.bench.jobs import (
-    ImageSettings,
     Job,
     MethodRow,
-    Outcome,
     are_images,
     execute,
     fill_caches,
@@ -34,13 +31,9 @@ from ba3us.bench.jobs import (
 from ba3us.bench.protocol import Protocol, Subset, read_protocol
 from ba3us.bench.tables import Table, markdown, tables
 from ba3us.bench.workers import Work, run_local, run_on_ray
-from ba3us.errors import did_you_mean, require
+from ba3us.errors import UserError, did_you_mean, require
 from ba3us.progress import bar
 from ba3us.training.evaluation import rules_for_records
-
-Start = Callable[..., Iterator[tuple[Job, Outcome | Failure]]]  # called with on_progress
-_MAX_NAMED = 3  # runs named in a line of progress
-_JOB_COLUMNS = ("key", "label", "protocol", "task", "variant", "method", "seed", "settings")
 
 
 @dataclass(frozen=True)
@@ -102,38 +95,45 @@ def prepare(
     for rule in protocol.selection:
         require(rule in known, f"Unknown selection rule {rule!r}: {did_you_mean(rule, known)}")
     domains, problems = find_domains(protocol, root, bool(images))
-    rest = f" ({len(problems) - 1} more; ba3us bench {protocol.name} --check lists them)"
-    require(not problems, f"{problems[0] if problems else ''}{rest if len(problems) > 1 else ''}")
+    if problems:
+        rest = f" ({len(problems) - 1} more; ba3us bench {protocol.name} --check lists them)"
+        raise UserError(problems[0] + (rest if len(problems) > 1 else ""))
     requested = images or {}
     settings = image_settings(protocol, requested) if are_images(domains.values(), requested) else None
     rows = methods
     if isinstance(rows, str):
         rows = method_rows(parse_methods(rows, settings is not None), label)
-    if first:
-        protocol = _with_first(protocol, domains, first)
+    if first:  # as far as all tasks have so many classes
+        pairs = [domains[t.source].counts.keys() & domains[t.target].counts.keys() for t in protocol.tasks]
+        n_shared = min(len(shared & set(protocol.classes or shared)) for shared in pairs)
+        targets = tuple(Subset(str(k), first=k) for k in first if k <= n_shared)
+        require(
+            bool(targets), f"Source and target share {n_shared} classes, none of {list(first)}: ask for fewer."
+        )
+        protocol = dataclasses.replace(protocol, targets=targets)
     datasets = [
         dataset(protocol, domains, task, subset) for task in protocol.tasks for subset in protocol.targets
     ]
     listed = jobs(protocol, datasets, rows, seeds or protocol.seeds, options or {}, settings, evaluate_every)
-    notes = _notes(protocol, [row.method for row in rows], {d.backbone for d in domains.values()}, settings)
-    notes += ["Samples were not counted."] if skip_count_check else []
+    if settings is None:
+        used = ", ".join(sorted({d.backbone for d in domains.values() if d.backbone}))
+        other = protocol.backbone not in (None, used)
+        expected = f" (the protocol's backbone is {protocol.backbone})" if other else ""
+        notes = [f"Features: frozen, {used or 'as in the files'}{expected}."]
+    else:
+        spec = settings.spec
+        precision = "" if spec.precision == "float32" else f", {spec.precision}"
+        notes = [f"Images: {spec.backbone}, trained: {spec.train}, views: {spec.views}{precision}."]
+    if tuned := tuned_with_labels(protocol, [row.method for row in rows]):
+        notes.append(f"Published settings of single tasks tuned with target labels: {', '.join(tuned)}.")
+    if skip_count_check:
+        notes.append("Samples were not counted.")
     if evaluate_every is not None:
         notes.append(f"The target was also evaluated every {evaluate_every} steps.")
     folder = root or protocol.folder
     stand_ins = (place / STAND_IN for place in (folder, folder.resolve().parent))
     notes += [file.read_text(encoding="utf-8").strip() for file in stand_ins if file.is_file()]
     return Study(protocol, datasets, listed, notes)
-
-
-def _with_first(protocol: Protocol, domains: dict[str, Domain], first: Sequence[int]) -> Protocol:
-    """Targets of the first k classes, for every k that all tasks have classes for."""
-    counts = [domains[t.source].counts.keys() & domains[t.target].counts.keys() for t in protocol.tasks]
-    shared_by_all = min(len(shared & set(protocol.classes or shared)) for shared in counts)
-    targets = tuple(Subset(str(k), first=k) for k in first if k <= shared_by_all)
-    require(
-        bool(targets), f"Source and target share {shared_by_all} classes, none of {list(first)}: ask for fewer."
-    )
-    return dataclasses.replace(protocol, targets=targets)
 
 
 def check(named: str | Path, root: Path | None = None, tasks: str | None = None) -> tuple[list[str], list[str]]:
@@ -161,59 +161,58 @@ def run(
     With the `address` of a Ray cluster its machines run it, else processes on this one. With `with_points`
     finished runs must have points, which `work` must then give.
     """
+    running, n_done, last = dict[str, tuple[str, float]](), 0, ""
+
+    def update() -> None:
+        names = ", ".join(f"{name} {part:.0%}" for name, part in list(running.values())[:3])
+        parts = sum(part for _, part in running.values())
+        progress.update(n_done + parts, " · ".join(filter(None, (last, names))))
+
+    def on_progress(job: Job, part: float) -> None:
+        running[job.key] = f"{job.label} {job.task}", part
+        update()
+
     with Database(out) as database:
         database.add_datasets(study.protocol.name, study.datasets)
         if retry_failed:
             database.forget_failed(job.key for job in study.jobs)
-        done = database.outcomes(with_points)
-        todo = [job for job in study.jobs if job.key not in done]
+        stored = database.outcomes(with_points)
+        todo = [job for job in study.jobs if job.key not in stored]
         labels = {data.digest: data.labels for data in study.datasets}
         needed = {job.data: (job.images, job.pair) for job in todo}
         fill_caches(((images, pair) for images, pair in needed.values() if images is not None), show)
         try:
             # another benchmark may have been faster by the time a job's turn comes
             missing = (job for job in todo if not database.has(job.key, with_points))
-            if address is None:
-                on_gpu = any(job.images is not None and job.images.spec.device == "cuda" for job in todo)
-                workers = workers or int(on_gpu)  # runs would fight for the memory of the one device
-                start: Start = partial(run_local, missing, workers, work)
-            else:
-                start = partial(run_on_ray, missing, address, workers, work)
-            _record(database, start, labels, len(todo), show)
+            with bar("Benchmark", len(todo), show) as progress:
+                if address is None:
+                    on_gpu = any(job.images is not None and job.images.spec.device == "cuda" for job in todo)
+                    workers = workers or int(on_gpu)  # runs would fight for the memory of the one device
+                    outcomes = run_local(missing, workers, work, on_progress)
+                else:
+                    outcomes = run_on_ray(missing, address, workers, work)
+                for job, outcome in outcomes:
+                    database.record(job, outcome, labels[job.data])
+                    running.pop(job.key, None)
+                    failed = "failed" if isinstance(outcome, Failure) else ""
+                    n_done, last = (
+                        n_done + 1,
+                        " ".join(filter(None, (job.label, job.task, job.variant, failed))),
+                    )
+                    update()
         except (KeyboardInterrupt, SystemExit):
             left = len({job.key for job in todo} - database.outcomes(with_points).keys())
             print(f"Stopped with {left} runs to go: the same command goes on from {out}.", file=sys.stderr)
             raise
-        jobs = pd.DataFrame([{name: getattr(job, name) for name in _JOB_COLUMNS} for job in study.jobs])
+        columns = ["label", "protocol", "task", "variant", "method", "seed", "settings"]
         runs = database.table(job.key for job in study.jobs)
-        return jobs.merge(runs.drop(columns=[*_JOB_COLUMNS[1:]]), on="key", how="left")
+        jobs = pd.DataFrame([{name: getattr(job, name) for name in ["key", *columns]} for job in study.jobs])
+        return jobs.merge(runs.drop(columns=columns), on="key", how="left")
 
 
 def count_failed(rows: pd.DataFrame) -> int:
     """How many runs failed."""
     return int((rows["outcome"] == "failed").sum())
-
-
-def _record(database: Database, start: Start, labels: dict[str, Any], total: int, show: bool) -> None:
-    """Store results as runs end, and show the progress of ended and running ones."""
-    with bar("Benchmark", total, show) as progress:
-        done, running, last = 0, dict[str, tuple[str, float]](), ""
-
-        def update() -> None:
-            names = ", ".join(f"{name} {part:.0%}" for name, part in list(running.values())[:_MAX_NAMED])
-            parts = sum(part for _, part in running.values())
-            progress.update(done + parts, " · ".join(filter(None, (last, names))))
-
-        def on_progress(job: Job, part: float) -> None:
-            running[job.key] = f"{job.label} {job.task}", part
-            update()
-
-        for job, outcome in start(on_progress=on_progress):
-            database.record(job, outcome, labels[job.data])
-            running.pop(job.key, None)
-            failed = "failed" if isinstance(outcome, Failure) else ""
-            done, last = done + 1, " ".join(filter(None, (job.label, job.task, job.variant, failed)))
-            update()
 
 
 def study_tables(study: Study, rows: pd.DataFrame) -> list[Table]:
@@ -222,35 +221,18 @@ def study_tables(study: Study, rows: pd.DataFrame) -> list[Table]:
     return tables(rows, protocol.title, protocol.selection, protocol.paper, study.notes)
 
 
-def page(study: Study, made: Sequence[Table]) -> str:
+def page(study: Study, tables: Sequence[Table]) -> str:
     """A page of results in Markdown: how to get them again, then the tables."""
-    command, what = made_by(study)
-    return f"# {study.protocol.title}\n\n    {command}\n\n{what}.\n\n{markdown(made)}"
+    command, versions = command_and_versions(study)
+    return f"# {study.protocol.title}\n\n    {command}\n\n{versions}.\n\n{markdown(tables)}"
 
 
-def made_by(study: Study) -> tuple[str, str]:
+def command_and_versions(study: Study) -> tuple[str, str]:
     """The command that was typed, and the versions (and commit) it was run with."""
-    what = [f"{name} {version}" for name, version in study.jobs[0].spec["versions"].items()]
-    where = commit()
-    what += [f"commit {where}"] if where else []
-    return shlex.join(["ba3us", *sys.argv[1:]]), ", ".join(what)
-
-
-def _notes(
-    protocol: Protocol, names: list[str], backbones: set[str | None], images: ImageSettings | None
-) -> list[str]:
-    if images is None:
-        used = ", ".join(sorted(name for name in backbones if name))
-        other = protocol.backbone not in (None, used)
-        expected = f" (the protocol's backbone is {protocol.backbone})" if other else ""
-        notes = [f"Features: frozen, {used or 'as in the files'}{expected}."]
-    else:
-        spec = images.spec
-        precision = "" if spec.precision == "float32" else f", {spec.precision}"
-        notes = [f"Images: {spec.backbone}, trained: {spec.train}, views: {spec.views}{precision}."]
-    if tuned := tuned_with_labels(protocol, names):
-        notes.append(f"Published settings of single tasks tuned with target labels: {', '.join(tuned)}.")
-    return notes
+    versions = [f"{name} {version}" for name, version in study.jobs[0].spec["versions"].items()]
+    if revision := commit():
+        versions.append(f"commit {revision}")
+    return shlex.join(["ba3us", *sys.argv[1:]]), ", ".join(versions)
 
 
 def commit() -> str | None:

@@ -27,7 +27,6 @@ LEVEL = 0.05  # a difference to the best with a larger p is called noise
 _UNIT = ["task", "variant", "seed"]
 _MIN_PAIRS = 6  # pairs, all of one sign, that the test needs to go below that level
 
-_STYLES = {"best": "bold", "second": "underline", "": ""}
 _LATEX = {
     "±": r"$\pm$",
     "×": r"$\times$",
@@ -45,11 +44,11 @@ _FITTED = r"\resizebox{\ifdim\width>\linewidth \linewidth\else \width\fi}{!}{"  
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure; `mark` is ``best``, ``second`` or nothing, `near` says that it may be as good as the best."""
+    """A figure; `mark` is ``best``, ``second`` or empty, `similar`: its difference to the best may be noise."""
 
     text: str
     mark: str = ""
-    near: bool = False
+    similar: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,18 +83,31 @@ def tables(
     notes : sequence of str
         What else to say below every table.
     """
-    fine = rows[rows["outcome"] == "ok"]
-    said = [*notes, *_settings(rows), *_fidelity(rows)]
-    made = [
-        _overview(rows, fine, title, selection, said),
-        _by_task(rows, fine, f"{title}: accuracy (%) by task", selection[0], printed, said),
+    finished, named = rows[rows["outcome"] == "ok"], rows.drop_duplicates("label")
+    losses = named.assign(losses=[methods.get(name).info.losses for name in named["method"]])
+    notes = [*notes]
+    for what, pairs in (("Settings", rows.drop_duplicates(["settings", "label"])), ("Losses", losses)):
+        groups = pairs.groupby(what.lower(), sort=what == "Losses")["label"]
+        notes.append(f"{what}: " + "; ".join(f"{kind}: {', '.join(labels)}" for kind, labels in groups) + ".")
+    n_pairs = len(finished.drop_duplicates(_UNIT))
+    marks = (
+        "Best bold, second best underlined. ≈: not told apart from the best average (Wilcoxon signed-rank "
+        f"test, two-sided, paired over tasks, targets and seeds, p ≥ {LEVEL})."
+    )
+    if n_pairs < _MIN_PAIRS:
+        plural = "s" * (n_pairs > 1)
+        marks += f" With {n_pairs} pair{plural} it finds no difference: it needs {_MIN_PAIRS} or more."
+    notes = [marks, *notes]
+    result = [
+        _overview(rows, finished, title, selection, notes),
+        _by_task(rows, finished, f"{title}: accuracy (%) by task", selection[0], printed, notes),
     ]
     failed = rows[rows["outcome"] == "failed"]
     if len(failed):
         columns = ["label", "task", "variant", "seed", "reason"]
         cells = [[Cell(str(value)) for value in row] for row in failed[columns].to_numpy()]
-        made.append(Table(f"{title}: failed runs", columns, cells, []))
-    return made
+        result.append(Table(f"{title}: failed runs", columns, cells, []))
+    return result
 
 
 def ranked(rows: pd.DataFrame, rule: str) -> pd.DataFrame:
@@ -105,112 +117,98 @@ def ranked(rows: pd.DataFrame, rule: str) -> pd.DataFrame:
 
 
 def _overview(
-    rows: pd.DataFrame, fine: pd.DataFrame, title: str, selection: Sequence[str], said: list[str]
+    rows: pd.DataFrame, finished: pd.DataFrame, title: str, selection: Sequence[str], notes: list[str]
 ) -> Table:
-    rule = selection[0]
+    """Averages by selection rule, cost and mistakes."""
+    rule, labels, by_label = selection[0], _labels(rows), finished.groupby("label")
     columns: dict[str, list[Cell]] = {}
-    for each, values in by_unit(fine, [LAST, *selection, ORACLE]).items():
+    for each, values in by_unit(finished, [LAST, *selection, ORACLE]).items():
         average = 100 * averages(rows, values)[0]
         unmarked = [("", False)] * len(average)
-        marks = unmarked if each == ORACLE else zip(_marks(average), _near(values, average))
+        marks = unmarked if each == ORACLE else zip(_marks(average), _similar(values, average))
         columns[str(each)] = [Cell(_figure(v, 2), *mark) for v, mark in zip(average, marks)]
-    columns |= {name: [Cell(text) for text in texts] for name, texts in _costs(rows, fine, rule).items()}
-    labels = _labels(rows)
-    cells = [[Cell(label), *(column[i] for column in columns.values())] for i, label in enumerate(labels)]
-    how = [
-        "Averages over tasks (%) at the last evaluation, at the one that a rule chooses without target labels "
-        f"({', '.join(selection)}), and at the best one (oracle: chosen with target labels). ms/step: CPU "
-        "time of a run over its steps, median. below: runs with less accuracy than source-only on the same "
-        "task and seed; absent: mean proportion of samples (%) predicted as classes that the target lacks; "
-        f"lost: runs with a present class recognised in less than a tenth of its samples; all three by {rule}.",
-        _explained(fine),
-    ]
-    return Table(title, ["method", *columns], cells, how + said)
-
-
-def _costs(rows: pd.DataFrame, fine: pd.DataFrame, rule: str) -> dict[str, list[str]]:
-    labels, by_label = _labels(rows), fine.groupby("label")
-    cost = costs(fine).reindex(labels)
-    table = {
+    cost = costs(finished).reindex(labels)
+    texts = {
         "steps": [_figure(v, 0) for v in by_label["steps"].max().reindex(labels)],
         "s/run": [_figure(v, 1) for v in by_label["seconds"].median().reindex(labels)],
         "ms/step": [_figure(v, 1) for v in cost],
     }
-    baseline = _baseline_runs(fine)
+    baseline = finished["label"][finished["method"] == BASELINE]
     if len(baseline):
-        table["× source-only"] = [_figure(v, 1) for v in cost / cost[baseline["label"].iloc[0]]]
-        below = (gains(fine, rule) < -1e-9).groupby(fine["label"]).sum()
+        texts["× source-only"] = [_figure(v, 1) for v in cost / cost[baseline.iloc[0]]]
+        below = (gains(finished, rule) < -1e-9).groupby(finished["label"]).sum()
         runs = by_label.size()
-        table["below"] = [f"{below.get(label, 0)} of {runs.get(label, 0)}" for label in labels]
-    table["absent"] = [_figure(v, 1) for v in 100 * by_label[f"absent:{rule}"].mean().reindex(labels)]
-    lost = (fine[f"lost:{rule}"] > 0).groupby(fine["label"]).sum()
-    table["lost"] = [str(lost.get(label, 0)) for label in labels]
+        texts["below"] = [f"{below.get(label, 0)} of {runs.get(label, 0)}" for label in labels]
+    texts["absent"] = [_figure(v, 1) for v in 100 * by_label[f"absent:{rule}"].mean().reindex(labels)]
+    lost = (finished[f"lost:{rule}"] > 0).groupby(finished["label"]).sum()
+    texts["lost"] = [str(lost.get(label, 0)) for label in labels]
     failed = (rows["outcome"] == "failed").groupby(rows["label"]).sum()
     if failed.any():
-        table["failed"] = [str(failed[label]) for label in labels]
-    return table
-
-
-def costs(fine: pd.DataFrame) -> pd.Series:
-    """CPU time of a step in ms by label, the median over its runs."""
-    return (1000 * fine["cpu_seconds"] / fine["steps"].clip(lower=1)).groupby(fine["label"]).median()
-
-
-def gains(fine: pd.DataFrame, rule: str) -> pd.Series:
-    """By run: accuracy above that of source-only on the same task, target and seed; NaN without it."""
-    beside = (
-        _baseline_runs(fine).set_index(_UNIT)[f"accuracy:{rule}"].reindex(pd.MultiIndex.from_frame(fine[_UNIT]))
+        texts["failed"] = [str(failed[label]) for label in labels]
+    columns |= {name: [Cell(text) for text in column] for name, column in texts.items()}
+    cells = [[Cell(label), *(column[i] for column in columns.values())] for i, label in enumerate(labels)]
+    meaning = (
+        "Averages over tasks (%) at the last evaluation, at the one that a rule chooses without target labels "
+        f"({', '.join(selection)}), and at the best one (oracle: chosen with target labels). ms/step: CPU "
+        "time of a run over its steps, median. below: runs with less accuracy than source-only on the same "
+        "task and seed; absent: mean proportion of samples (%) predicted as classes that the target lacks; "
+        f"lost: runs with a present class recognised in less than a tenth of its samples; all three by {rule}."
     )
-    return fine[f"accuracy:{rule}"] - beside.to_numpy()
+    return Table(title, ["method", *columns], cells, [meaning, *notes])
 
 
-def _baseline_runs(fine: pd.DataFrame) -> pd.DataFrame:
-    return fine[fine["method"] == BASELINE].drop_duplicates(_UNIT)
+def costs(finished: pd.DataFrame) -> pd.Series:
+    """CPU time of a step in ms by label, the median over its runs."""
+    milliseconds = 1000 * finished["cpu_seconds"] / finished["steps"].clip(lower=1)
+    return milliseconds.groupby(finished["label"]).median()
+
+
+def gains(finished: pd.DataFrame, rule: str) -> pd.Series:
+    """By run: accuracy above that of source-only on the same task, target and seed; NaN without it."""
+    column = f"accuracy:{rule}"
+    baseline = finished[finished["method"] == BASELINE].drop_duplicates(_UNIT).set_index(_UNIT)[column]
+    return finished[column] - baseline.reindex(pd.MultiIndex.from_frame(finished[_UNIT])).to_numpy()
 
 
 def _by_task(
-    rows: pd.DataFrame, fine: pd.DataFrame, title: str, rule: str, printed: str | None, said: list[str]
+    rows: pd.DataFrame, finished: pd.DataFrame, title: str, rule: str, printed: str | None, notes: list[str]
 ) -> Table:
+    """Accuracies by task, with the paper's below where it has them."""
     labels, tasks = _labels(rows), rows["task"].unique().tolist()
-    values = by_unit(fine, [rule])[rule]
+    values = by_unit(finished, [rule])[rule]
     grouped = over_variants(values).groupby(["task", "label"])
     means, spreads = 100 * grouped.mean(), 100 * grouped.std(ddof=0)
     columns: dict[str, list[Cell]] = {}
     for task in tasks:
-        here = [(task, label) for label in labels]
-        mean, spread = means.reindex(here), spreads.reindex(here)
-        columns[task] = [Cell(_spread(m, s, 1), k) for m, s, k in zip(mean, spread, _marks(mean))]
+        index = [(task, label) for label in labels]
+        mean, spread = means.reindex(index), spreads.reindex(index)
+        columns[task] = [Cell(_spread(m, s, 1), mark) for m, s, mark in zip(mean, spread, _marks(mean))]
     average, spread = (100 * figure for figure in averages(rows, values))
-    figures = zip(average, spread, _marks(average), _near(values, average))
-    columns[AVERAGE] = [Cell(_spread(m, s, 2), k, n) for m, s, k, n in figures]
-    theirs = paper_accuracies(printed)
+    figures = zip(average, spread, _marks(average), _similar(values, average))
+    columns[AVERAGE] = [Cell(_spread(m, s, 2), mark, similar) for m, s, mark, similar in figures]
+    in_paper = paper_accuracies(printed)
+    all_tasks = {*tasks} >= {task for _, task in in_paper} - {AVERAGE}
     names = rows.drop_duplicates("label").set_index("label")["method"]
     cells = []
     for i, label in enumerate(labels):
         cells.append([Cell(label), *(column[i] for column in columns.values())])
-        name = label if (label, AVERAGE) in theirs else names[label]
-        beside = _beside(theirs, name, tasks)
-        if any(value is not None for value in beside):
-            cells.append([Cell(f"{label}, paper"), *(Cell(_figure(v, 2)) for v in beside)])
-    how = [f"Mean ± standard deviation over seeds, by {rule}; Avg is the mean over tasks.", _explained(fine)]
-    if theirs:
-        how.append("paper: as printed in the BA³US paper (ECCV 2020), tables 1–6.")
-    return Table(title, ["method", *columns], cells, how + said)
+        name = label if (label, AVERAGE) in in_paper else names[label]
+        accuracies = pd.Series([in_paper.get((name, task)) for task in tasks], dtype=float)
+        # the printed average is over all tasks
+        overall = in_paper.get((name, AVERAGE)) if all_tasks else accuracies.mean(skipna=False)
+        if accuracies.notna().any() or (all_tasks and overall is not None):
+            cells.append([Cell(f"{label}, paper"), *(Cell(_figure(v, 2)) for v in (*accuracies, overall))])
+    meaning = f"Mean ± standard deviation over seeds, by {rule}; Avg is the mean over tasks."
+    notes = [meaning, *notes]
+    if in_paper:
+        notes.insert(2, "paper: as printed in the BA³US paper (ECCV 2020), tables 1–6.")
+    return Table(title, ["method", *columns], cells, notes)
 
 
-def _beside(theirs: dict[tuple[str, str], float], name: str, tasks: list[str]) -> list[float | None]:
-    """The paper's numbers of these tasks and their average; its own, where all of its tasks are here."""
-    found = [theirs.get((name, task)) for task in tasks]
-    if {*tasks} >= {task for _, task in theirs} - {AVERAGE}:
-        return [*found, theirs.get((name, AVERAGE))]
-    known = [value for value in found if value is not None]
-    return [*found, sum(known) / len(known) if found and len(known) == len(found) else None]
-
-
-def by_unit(fine: pd.DataFrame, rules: list[str]) -> pd.DataFrame:
+def by_unit(finished: pd.DataFrame, rules: list[str]) -> pd.DataFrame:
     """Accuracies by label, task, variant and seed; a column per rule."""
-    found = fine.groupby(["label", *_UNIT])[[f"accuracy:{rule}" for rule in rules]].mean()
-    return found.set_axis(rules, axis=1)
+    columns = [f"accuracy:{rule}" for rule in rules]
+    return finished.groupby(["label", *_UNIT])[columns].mean().set_axis(rules, axis=1)
 
 
 def over_variants(values: pd.Series) -> pd.Series:
@@ -235,43 +233,18 @@ def _marks(values: pd.Series) -> list[str]:
     return [marks.get(round(v, 9), "") if len(values) > 1 else "" for v in values]
 
 
-def _explained(fine: pd.DataFrame) -> str:
-    """What the marks mean."""
-    pairs = len(fine.drop_duplicates(_UNIT))
-    few = f" With {pairs} pair{'s' * (pairs > 1)} it finds no difference: it needs {_MIN_PAIRS} or more."
-    return (
-        "Best bold, second best underlined. ≈: not told apart from the best average (Wilcoxon signed-rank "
-        f"test, two-sided, paired over tasks, targets and seeds, p ≥ {LEVEL})."
-        + (few if pairs < _MIN_PAIRS else "")
-    )
-
-
-def _near(values: pd.Series, average: pd.Series) -> list[bool]:
-    """Whether the difference to the label with the best average is within noise."""
+def _similar(values: pd.Series, average: pd.Series) -> list[bool]:
+    """Whether a smaller average differs from the best one by no more than noise."""
     if average.notna().sum() < 2:
         return [False] * len(average)
-    table = values.unstack("label")
-    best = str(average.idxmax())
-    return [
-        label != best and not np.isnan(average[label]) and _alike(table, label, best) for label in average.index
-    ]
-
-
-def _alike(table: pd.DataFrame, label: str, best: str) -> bool:
-    gaps = (table[best] - table[label]).dropna().round(12)
-    return not gaps.any() or wilcoxon(gaps).pvalue >= LEVEL
-
-
-def _settings(rows: pd.DataFrame) -> list[str]:
-    groups = rows.drop_duplicates(["settings", "label"]).groupby("settings", sort=False)["label"]
-    return ["Settings: " + "; ".join(f"{whose}: {', '.join(labels)}" for whose, labels in groups) + "."]
-
-
-def _fidelity(rows: pd.DataFrame) -> list[str]:
-    named = rows.drop_duplicates("label")
-    kinds = [methods.get(name).info.losses for name in named["method"]]
-    groups = named["label"].groupby(np.array(kinds))
-    return ["Losses: " + "; ".join(f"{kind}: {', '.join(labels)}" for kind, labels in groups) + "."]
+    table, best, similar = values.unstack("label"), str(average.idxmax()), []
+    for label in average.index:
+        if np.isnan(average[label]) or np.isclose(average[label], average[best], rtol=0, atol=1e-9):
+            similar.append(False)
+        else:
+            gaps = (table[best] - table[label]).dropna().round(12)
+            similar.append(not gaps.any() or wilcoxon(gaps).pvalue >= LEVEL)
+    return similar
 
 
 def _labels(rows: pd.DataFrame) -> list[str]:
@@ -286,11 +259,9 @@ def _spread(mean: float, spread: float, digits: int) -> str:
     return _figure(mean, digits) + ("" if np.isnan(mean) else f" ± {_figure(spread, digits)}")
 
 
-# --- text: for the terminal, Markdown, LaTeX, CSV and HTML ---
-
-
 def terminal(tables: Sequence[Table]) -> str:
     """For people at a terminal, in its width."""
+    styles = {"best": "bold", "second": "underline", "": ""}
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = 160
@@ -300,7 +271,7 @@ def terminal(tables: Sequence[Table]) -> str:
             for column in table.columns:
                 rich_table.add_column(column, overflow="fold")
             for row in table.rows:
-                rich_table.add_row(*(Text(cell.text, style=_STYLES[cell.mark]) for cell in row))
+                rich_table.add_row(*(Text(cell.text, style=styles[cell.mark]) for cell in row))
             console.print(rich_table)
     return captured.get()
 
@@ -385,18 +356,14 @@ def chosen_format(given: str | None, file: Path | None) -> str:
 
 def _displayed(tables: Sequence[Table]) -> list[Table]:
     """The same with names as they are printed, and ≈ in the cells that have it."""
-
-    def read(cell: Cell) -> Cell:
-        return replace(cell, text=superscripted(cell.text) + (" ≈" if cell.near else ""))
-
-    return [
-        replace(
-            table,
-            rows=[[read(cell) for cell in row] for row in table.rows],
-            notes=[superscripted(note) for note in table.notes],
-        )
-        for table in tables
-    ]
+    displayed = []
+    for table in tables:
+        rows = [
+            [replace(cell, text=superscripted(cell.text) + (" ≈" if cell.similar else "")) for cell in row]
+            for row in table.rows
+        ]
+        displayed.append(replace(table, rows=rows, notes=[superscripted(note) for note in table.notes]))
+    return displayed
 
 
 def _tex(text: str) -> str:

@@ -22,7 +22,7 @@ from ba3us.bench.database import Failure
 from ba3us.bench.domains import File
 from ba3us.bench.jobs import THREADS, Job, Outcome, execute, read_samples
 from ba3us.data.machine import cpu_count
-from ba3us.errors import UserError, optional_import, require
+from ba3us.errors import UserError, optional_import
 
 Work = Callable[[Job], Outcome]
 ProgressReport = Callable[[Job, float], None]
@@ -118,10 +118,10 @@ def _serve(pipe: Any, work: Work) -> None:
             pipe.send(attempt(work, dataclasses.replace(pipe.recv(), on_progress=pipe.send)))
 
 
-def attempt(work: Callable[..., Outcome], *arguments: Any) -> Outcome | Failure:
+def attempt(work: Work, job: Job) -> Outcome | Failure:
     """The result of a run, or the first line of its error."""
     try:
-        return work(*arguments)
+        return work(job)
     except Exception as error:  # a run that diverges or runs out of memory is a row of the results as well
         lines = str(error).strip().splitlines()
         return Failure(lines[0] if lines else type(error).__name__)
@@ -161,7 +161,11 @@ def run_on_ray(
                 if not busy:
                     return
                 for ended in ray.wait(list(busy))[0]:
-                    yield busy.pop(ended), _result(ray, ended)
+                    try:
+                        outcome = ray.get(ended)
+                    except ray.exceptions.RayError as error:
+                        outcome = Failure(f"the process ended, {_RETRIES + 1} times ({type(error).__name__})")
+                    yield busy.pop(ended), outcome
         finally:
             for reference in busy:
                 with suppress(ray.exceptions.RayError):
@@ -206,17 +210,6 @@ def _run_task(work: Work, job: Job, versions: dict[str, str], *arrays: Any) -> O
     """In a task: carry a job out on the arrays that came with it."""
     torch.set_num_threads(THREADS)
     job = dataclasses.replace(job, pair=dataclasses.replace(job.pair, arrays=arrays))
-    return attempt(_checked, work, job, versions)
-
-
-def _checked(work: Work, job: Job, versions: dict[str, str]) -> Outcome:
-    here = job.spec["versions"]
-    require(here == versions, f"A machine of the cluster has {here}, this one {versions}: use the same.")
-    return work(job)
-
-
-def _result(ray: Any, reference: Any) -> Outcome | Failure:
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayError as error:
-        return Failure(f"the process ended, {_RETRIES + 1} times ({type(error).__name__})")
+    if (installed := job.spec["versions"]) != versions:
+        return Failure(f"A machine of the cluster has {installed}, this one {versions}: use the same.")
+    return attempt(work, job)

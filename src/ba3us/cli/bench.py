@@ -2,79 +2,77 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import json as jsonlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from ba3us.cli.app import Json, app, show
+from ba3us.cli.app import Json, app, option, show
 from ba3us.errors import require
 
-
-def _images(help: str, default: str = "") -> Any:
-    return typer.Option(help=help, show_default=default or True, rich_help_panel="Images")
+_images = functools.partial(option, panel="Images")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """The options of both commands; the defaults of those for images are the benchmark's."""
 
-    root: Annotated[Path | None, typer.Option(help="Look for the data in this folder.")] = None
+    root: Annotated[Path | None, option("Look for the data in this folder.")] = None
     tasks: Annotated[
-        str | None, typer.Option(help="Run only these tasks, comma-separated: 'A->D,D->A'.", show_default="all")
+        str | None, option("Run only these tasks, comma-separated: 'A->D,D->A'.", default="all")
     ] = None
-    seeds: Annotated[
-        int | None, typer.Option(help="Run this many seeds.", show_default="the protocol's", min=1)
-    ] = None
-    steps: Annotated[int | None, typer.Option(help="Train every run for so many steps.")] = None
+    seeds: Annotated[int | None, option("Run this many seeds.", default="the protocol's", min=1)] = None
+    steps: Annotated[int | None, option("Train every run for so many steps.")] = None
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Set name=value for all methods, or method.name=value for one."),
+        list[str] | None, option("Set name=value for all methods, or method.name=value for one.", "--set")
     ] = None
     evaluate_every: Annotated[
         int | None,
-        typer.Option(
-            help="Evaluate the target also every so many steps, for finer curves.",
-            show_default="at refreshes only",
+        option(
+            "Evaluate the target also every so many steps, for finer curves.",
+            default="at refreshes only",
             min=1,
         ),
     ] = None
-    workers: Annotated[
-        int, typer.Option(help="Carry out so many runs at the same time; 0: one per core.", min=0)
-    ] = 0
-    engine: Annotated[
-        str, typer.Option(help="Use processes here (local) or the machines of a Ray cluster (ray).")
-    ] = "local"
+    workers: Annotated[int, option("Carry out so many runs at the same time; 0: one per core.", min=0)] = 0
+    engine: Annotated[str, option("Use processes here (local) or the machines of a Ray cluster (ray).")] = (
+        "local"
+    )
     address: Annotated[
-        str, typer.Option(help="Connect to this Ray cluster's head; auto: the cluster of this machine.")
+        str, option("Connect to this Ray cluster's head; auto: the cluster of this machine.")
     ] = "auto"
-    backbone: Annotated[str | None, _images("Use this timm backbone.", "the protocol's")] = None
+    backbone: Annotated[str | None, _images("Use this timm backbone.", default="the protocol's")] = None
     weights: Annotated[
         Path | None, _images("Load the backbone's weights from this .safetensors or .pth file.")
     ] = None
     train: Annotated[
         str | None,
-        _images("Train the head, tail, all, or from a stage on.", "head on a CPU, else tail"),
+        _images("Train the head, tail, all, or from a stage on.", default="head on a CPU, else tail"),
     ] = None
     views: Annotated[
         int | None,
-        _images("Keep so many augmented views where a part is frozen; 0: the centre.", "head 0, else 4"),
+        _images(
+            "Keep so many augmented views where a part is frozen; 0: the centre.", default="head 0, else 4"
+        ),
     ] = None
-    size: Annotated[int | None, _images("Crop to this side in pixels.", "the backbone's own")] = None
-    device: Annotated[str | None, _images("Compute on auto, cpu or cuda.", "auto")] = None
-    precision: Annotated[str | None, _images("Train in float32, bfloat16 or float16.", "float32")] = None
-    cache_gb: Annotated[float | None, _images("Let each cache hold so many GB; 0: keep none.", "10")] = None
+    size: Annotated[int | None, _images("Crop to this side in pixels.", default="the backbone's own")] = None
+    device: Annotated[str | None, _images("Compute on auto, cpu or cuda.", default="auto")] = None
+    precision: Annotated[str | None, _images("Train in float32, bfloat16 or float16.", default="float32")] = (
+        None
+    )
+    cache_gb: Annotated[
+        float | None, _images("Let each cache hold so many GB; 0: keep none.", default="10")
+    ] = None
     skip_count_check: Annotated[
-        bool, typer.Option("--skip-count-check", help="Run although samples may be missing; the tables say so.")
+        bool, option("Run although samples may be missing; the tables say so.", "--skip-count-check")
     ] = False
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed runs again.")] = False
+    retry_failed: Annotated[bool, option("Run failed runs again.", "--retry-failed")] = False
 
     @property
     def image_settings(self) -> dict[str, Any]:
@@ -90,11 +88,11 @@ class RunOptions:
         from ba3us.methods.options import parse_options
 
         options = parse_options(self.settings or ())
-        require(
-            self.steps is None or "steps" not in options,
-            f"--steps {self.steps} stands beside --set steps: leave one out.",
-        )
-        return options | ({} if self.steps is None else {"steps": self.steps})
+        if self.steps is not None:
+            message = f"--steps {self.steps} and --set steps are both given: leave one out."
+            require("steps" not in options, message)
+            options["steps"] = self.steps
+        return options
 
     @property
     def cluster(self) -> str | None:
@@ -105,21 +103,16 @@ class RunOptions:
 
 def _with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace the parameter `run` of a command by the fields of :class:`RunOptions`."""
-    fields = [field.name for field in dataclasses.fields(RunOptions)]
-    hints = get_type_hints(RunOptions, include_extras=True)
+    shared = inspect.signature(RunOptions, eval_str=True).parameters
 
     @functools.wraps(command)
     def called(**given: Any) -> None:
-        run = RunOptions(**{name: given.pop(name) for name in fields})
+        run = RunOptions(**{name: given.pop(name) for name in shared})
         command(**given, run=run)
 
-    parameters = []
+    parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        shared = [
-            parameter.replace(name=field.name, annotation=hints[field.name], default=field.default)
-            for field in dataclasses.fields(RunOptions)
-        ]
-        parameters += shared if parameter.name == "run" else [parameter]
+        parameters += shared.values() if parameter.name == "run" else [parameter]
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return called
@@ -138,37 +131,33 @@ def bench(
     *,
     protocol: Annotated[str, typer.Argument(help="Name a protocol that comes along, or a YAML file.")],
     methods: Annotated[
-        str, typer.Option(help="Run these methods, comma-separated, or 'all'.")
+        str, option("Run these methods, comma-separated, or 'all'.")
     ] = "source-only,e-dann,ba3us",
-    variants: Annotated[
-        str | None, typer.Option(help="Run only these targets, comma-separated.", show_default="all")
-    ] = None,
+    variants: Annotated[str | None, option("Run only these targets, comma-separated.", default="all")] = None,
     selection: Annotated[
         str | None,
-        typer.Option(help="Choose checkpoints by these rules; the first leads.", show_default="the protocol's"),
+        option("Choose checkpoints by these rules; the first leads.", default="the protocol's"),
     ] = None,
-    label: Annotated[str, typer.Option(help="Call the rows of tables so; {method} is replaced.")] = "{method}",
-    out: Annotated[
-        Path, typer.Option(help="Keep results in this database; finished runs are not run again.")
-    ] = Path("runs/bench.sqlite"),
+    label: Annotated[str, option("Call the rows of tables so; {method} is replaced.")] = "{method}",
+    out: Annotated[Path, option("Keep results in this database; finished runs are not run again.")] = Path(
+        "runs/bench.sqlite"
+    ),
     run: RunOptions,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare the data with what is expected, and run nothing.")
+        bool, option("Compare the data with what is expected, and run nothing.", "--check")
     ] = False,
-    sort: Annotated[bool, typer.Option("--sort", help="Put the best average first.")] = False,
+    sort: Annotated[bool, option("Put the best average first.", "--sort")] = False,
     form: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Write terminal, markdown, latex, csv or html.",
             "--format",
-            help="Write terminal, markdown, latex, csv or html.",
-            show_default="by the name of --write, else terminal",
+            default="by the name of --write, else terminal",
         ),
     ] = None,
-    write: Annotated[Path | None, typer.Option(help="Write the tables to this file.")] = None,
-    page: Annotated[
-        Path | None, typer.Option(help="Write a page with command, versions and tables (.md).")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with tables and drawings (.html).")] = None,
+    write: Annotated[Path | None, option("Write the tables to this file.")] = None,
+    page: Annotated[Path | None, option("Write a page with command, versions and tables (.md).")] = None,
+    report: Annotated[Path | None, option("Write a page with tables and drawings (.html).")] = None,
     json: Json = False,
 ) -> None:
     """Run methods × tasks × seeds of a protocol; tables of accuracy by selection rule, cost and mistakes."""
@@ -228,13 +217,13 @@ def bench(
 def paper(
     *,
     name: Annotated[str, typer.Argument(help="Name one of table1 … table6 or figure1 … figure5.")],
-    out: Annotated[Path, typer.Option(help="Write tables and figures to this folder.")] = Path("paper"),
-    db: Annotated[
-        Path, typer.Option(help="Keep results in this database; finished runs are not run again.")
-    ] = Path("runs/paper.sqlite"),
-    protocol: Annotated[str | None, typer.Option(help="Run another protocol in place of the paper's.")] = None,
+    out: Annotated[Path, option("Write tables and figures to this folder.")] = Path("paper"),
+    db: Annotated[Path, option("Keep results in this database; finished runs are not run again.")] = Path(
+        "runs/paper.sqlite"
+    ),
+    protocol: Annotated[str | None, option("Run another protocol in place of the paper's.")] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Run only these methods, comma-separated.", show_default="the paper's")
+        str | None, option("Run only these methods, comma-separated.", default="the paper's")
     ] = None,
     run: RunOptions,
     json: Json = False,

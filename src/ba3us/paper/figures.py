@@ -26,13 +26,10 @@ from ba3us.errors import require
 from ba3us.losses import complement_entropy
 from ba3us.run.build import Model
 
-# --- style: sizes, colours and lines that survive grey print and colour blindness ---
-
-
 COLUMN, TEXT = 3.4, 7.0  # inches: one column, and the whole text
 INK, FAINT = "#333333", "#B0B0B0"
 
-# Okabe and Ito's colours that stay apart as greys, too; their yellow is too light for lines on white
+# Okabe and Ito's colours, which differ in grey print and to the colour-blind; yellow is too light for lines
 BLACK, VERMILLION, BLUE, SKY, PURPLE = "#000000", "#D55E00", "#0072B2", "#56B4E9", "#CC79A7"
 YELLOW = "#F0E442"
 SOURCE, TARGET = BLUE, VERMILLION
@@ -65,23 +62,19 @@ _RC = {
 }  # fmt: skip
 
 
-_FAMILY = ("Source only", "E-DANN", "BAA", "BA3US")  # each looks the same in every figure
-
-
 def method_styles(names: Iterable[str]) -> dict[str, LineStyle]:
-    """A look for every name: the paper's own methods have theirs, others go by place, five of them."""
-    found = list(dict.fromkeys(names))
-    order = _FAMILY if {*found} <= {*_FAMILY} else found
-    return {name: LINE_STYLES[order.index(name) % len(LINE_STYLES)] for name in found}
+    """A style for every name: the paper's own methods have the same in every figure, others one of five."""
+    unique = list(dict.fromkeys(names))
+    family = ["Source only", "E-DANN", "BAA", "BA3US"]
+    order = family if {*unique} <= {*family} else unique
+    return {name: LINE_STYLES[order.index(name) % len(LINE_STYLES)] for name in unique}
 
 
 @contextmanager
 def canvas(width: float, height: float, layout: str | None = "constrained") -> Iterator[Any]:
     """A figure of that many inches in the common style; nothing global is touched."""
-    matplotlib = import_module("matplotlib")
-    figures = import_module("matplotlib.figure")
-    with matplotlib.rc_context(_RC):
-        yield figures.Figure(figsize=(width, height), layout=layout)
+    with import_module("matplotlib").rc_context(_RC):
+        yield import_module("matplotlib.figure").Figure(figsize=(width, height), layout=layout)
 
 
 def save(
@@ -109,9 +102,6 @@ def legend_above(figure: Any, axes: Any, extra: Sequence[Any] = (), columns: int
     )
 
 
-# --- both domains in the plane (figure 5) ---
-
-
 def execute_with_points(job: Job) -> Outcome:
     """Carry a job out as a benchmark does, and keep its samples in the plane."""
     return execute(job, in_plane)
@@ -123,21 +113,13 @@ def in_plane(model: Model, source: Target, target: Target) -> pd.DataFrame:
     At most :data:`ba3us.assess.projection.MAX_POINTS` in all: up to half of them from each domain, evenly
     spaced over its rows. Only these go through the network.
     """
-    rows = [evenly_spaced_indices(len(domain), MAX_POINTS // 2) for domain in (source, target)]
-    features = [_features(model, Part(domain, chosen)) for domain, chosen in zip((source, target), rows)]
-    xy = tsne(np.concatenate(features))
-    named = {
-        "domain": np.repeat(["source", "target"], [len(chosen) for chosen in rows]),
-        "row": np.concatenate(rows),
-    }
-    return pd.DataFrame({"x": xy[:, 0], "y": xy[:, 1], **named})
-
-
-def _features(model: Model, domain: Target) -> np.ndarray:
-    return np.concatenate([features.numpy() for features, _ in model.outputs(domain)])
-
-
-# --- figures 1 and 2: the framework, and what uncertainty suppression does ---
+    features, tables = [], []
+    for name, domain in (("source", source), ("target", target)):
+        rows = evenly_spaced_indices(len(domain), MAX_POINTS // 2)
+        features += [batch.numpy() for batch, _ in model.outputs(Part(domain, rows))]
+        tables.append(pd.DataFrame({"domain": name, "row": rows}))
+    xy = pd.DataFrame(tsne(np.concatenate(features)), columns=["x", "y"])
+    return pd.concat([xy, pd.concat(tables, ignore_index=True)], axis=1)
 
 
 _CLASSES = ("mug", "bottle", "pen", "phone", "mouse", "stapler")  # the first is the true one
@@ -146,9 +128,7 @@ _SAMPLES = {
     "A certain source sample": (0.97, 0.02, 0.005, 0.003, 0.001, 0.001),
 }
 _STEPS, _RATE = 60, 1.0
-_SHAPES = "osD^vp"  # a class each
-_LENT = (0, (2, 1.5))  # the line of borrowed samples
-_PALE_SOURCE, _PALE_TARGET, _PALE = "#E3EEF7", "#FBE9DD", "#F5F5F5"
+_BORROWED = (0, (2, 1.5))  # the line of borrowed samples
 
 
 def suppressed(steps: int = _STEPS, rate: float = _RATE) -> pd.DataFrame:
@@ -187,29 +167,24 @@ def uncertainty(out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path
                 at = [i + shift for i in places]
                 axes.bar(at, of[moment], 0.36, color=colours, edgecolor=edges, hatch=hatch, linewidth=0.7)
                 for x, value in zip(at, of[moment]):
-                    said = f"{value:.2f}".removeprefix("0") if value >= 0.005 else "<.01"
-                    axes.text(x, value + 0.015, said, ha="center", fontsize=5.5)
-            axes.set_title(
-                f"{sample}: {of['proportion'].iloc[0]:.0%} of the weight in $L_{{wce}}^w$", loc="left"
-            )
+                    text = f"{value:.2f}".removeprefix("0") if value >= 0.005 else "<.01"
+                    axes.text(x, value + 0.015, text, ha="center", fontsize=5.5)
+            proportion = of["proportion"].iloc[0]
+            axes.set_title(f"{sample}: {proportion:.0%} of the weight in $L_{{wce}}^w$", loc="left")
             axes.set_xticks(places, of["class"])
             axes.get_xticklabels()[0].set(fontweight="bold", color=BLUE)
             axes.tick_params(axis="x", length=0)
         panels[0].set(ylabel="probability", ylim=(0, 1.08))
-        _uncertainty_legend(figure, panels[0])
+        patch = import_module("matplotlib.patches").Patch
+        edge = {"edgecolor": INK, "linewidth": 0.7}
+        keys = [
+            patch(facecolor="white", hatch="////", label="before", **edge),
+            patch(facecolor=INK, label=f"after {_STEPS} gradient steps", **edge),
+            patch(color=BLUE, label="true class: kept or raised"),
+            patch(color=VERMILLION, label="wrong classes: flattened"),
+        ]
+        legend_above(figure, panels[0], keys)
         return save(figure, out, table, formats)
-
-
-def _uncertainty_legend(figure: Any, axes: Any) -> None:
-    patches = import_module("matplotlib.patches")
-    edge = {"edgecolor": INK, "linewidth": 0.7}
-    keys = [
-        patches.Patch(facecolor="white", hatch="////", label="before", **edge),
-        patches.Patch(facecolor=INK, label=f"after {_STEPS} gradient steps", **edge),
-        patches.Patch(color=BLUE, label="true class: kept or raised"),
-        patches.Patch(color=VERMILLION, label="wrong classes: flattened"),
-    ]
-    legend_above(figure, axes, keys)
 
 
 def framework(out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path]:
@@ -227,10 +202,10 @@ def framework(out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path]:
 def _batches(axes: Any) -> None:
     _box(axes, 1.5, 2, 35, 41, "none", TARGET, linestyle=(0, (4, 2)))
     _text(axes, 19, 39.6, "augmented target", 7, color=TARGET)
-    rows = (
-        (46, "source batch", "$B$ labelled samples", SOURCE, _PALE_SOURCE, _SHAPES),
-        (22, "borrowed", r"$\rho B$ source samples, $\rho \to 0$", SOURCE, _PALE_SOURCE, "sD^"),
-        (4, "target batch", "$B$ samples, no labels", TARGET, _PALE_TARGET, "oooss"),
+    rows = (  # shapes are classes
+        (46, "source batch", "$B$ labelled samples", SOURCE, "#E3EEF7", "osD^vp"),
+        (22, "borrowed", r"$\rho B$ source samples, $\rho \to 0$", SOURCE, "#E3EEF7", "sD^"),
+        (4, "target batch", "$B$ samples, no labels", TARGET, "#FBE9DD", "oooss"),
     )
     for y, title, text, color, pale, shapes in rows:
         _box(axes, 4, y, 30, 15.5, pale, color)
@@ -238,15 +213,15 @@ def _batches(axes: Any) -> None:
         for i, shape in enumerate(shapes):
             axes.plot(19 + 4 * (i - (len(shapes) - 1) / 2), y + 7.7, shape, color=color, markersize=4.5)
         _text(axes, 19, y + 2.8, text)
-    _path(axes, [(7, 46), (7, 37.5)], SOURCE, _LENT)
+    _path(axes, [(7, 46), (7, 37.5)], SOURCE, _BORROWED)
 
 
 def _modules(axes: Any) -> None:
-    polygon = import_module("matplotlib.patches").Polygon
+    polygon, pale = import_module("matplotlib.patches").Polygon, "#F5F5F5"
     corners = [(47, 10), (47, 56), (61, 47), (61, 19)]
-    axes.add_patch(polygon(corners, facecolor=_PALE, edgecolor=INK, linewidth=0.9, joinstyle="round"))
+    axes.add_patch(polygon(corners, facecolor=pale, edgecolor=INK, linewidth=0.9, joinstyle="round"))
     for x, y, width, height in ((78, 43, 17, 16), (78, 8, 17, 16), (64.5, 12, 8.5, 8)):
-        _box(axes, x, y, width, height, _PALE, INK)
+        _box(axes, x, y, width, height, pale, INK)
     _box(axes, 74.5, 28.5, 28, 9, "white", FAINT)
     named = (54, 35, "F", "features"), (86.5, 53, "G", "classifier"), (86.5, 18, "D", "discriminator")
     for x, y, letter, name in named:
@@ -256,19 +231,19 @@ def _modules(axes: Any) -> None:
     _text(axes, 68.8, 6.6, "gradient\nreversal", 6)
     _text(axes, 88.5, 34.9, r"$m \propto \Sigma_j\,G(F(x_j^t))$", 7.5)
     _text(axes, 88.5, 31, r"$w(x) = 1 + e^{-H(x)}$", 7.5)
-    ways: tuple[tuple[Any, str, Any], ...] = (
+    paths: tuple[tuple[Any, str, Any], ...] = (
         ([(34, 53), (47, 53)], SOURCE, "-"),
-        ([(34, 29.7), (47, 29.7)], SOURCE, _LENT),
+        ([(34, 29.7), (47, 29.7)], SOURCE, _BORROWED),
         ([(34, 12.5), (47, 12.5)], TARGET, "-"),
         ([(61, 43.5), (67, 43.5), (67, 54), (78, 54)], SOURCE, "-"),
         ([(61, 39), (71, 39), (71, 48), (78, 48)], TARGET, "-"),
-        ([(61, 25.5), (67, 25.5), (67, 20)], SOURCE, _LENT),
+        ([(61, 25.5), (67, 25.5), (67, 20)], SOURCE, _BORROWED),
         ([(61, 28), (68.8, 28), (68.8, 20)], SOURCE, "-"),
         ([(61, 30.5), (70.6, 30.5), (70.6, 20)], TARGET, "-"),
         ([(73, 16), (78, 16)], INK, "-"),
         ([(86.5, 43), (86.5, 37.5)], TARGET, "-"),
     )
-    for points, color, line in ways:
+    for points, color, line in paths:
         _path(axes, points, color, line)
 
 
@@ -279,8 +254,8 @@ def _losses(axes: Any) -> None:
         (36, r"$\alpha\,L_{ent}$", "entropy, Eq. 3", TARGET, "", False),
         (11.5, r"$\lambda\,L_{adv}^{ba}$", "BAA, Eq. 5", INK, r"$w\,m$", True),
     )
-    for y, formula, text, color, weights, ours in rows:
-        _box(axes, 107, y, 32, 8.5, "#FFFBD6" if ours else "white", INK, linewidth=1.5 if ours else 0.8)
+    for y, formula, text, color, weights, new in rows:  # new: of the paper
+        _box(axes, 107, y, 32, 8.5, "#FFFBD6" if new else "white", INK, linewidth=1.5 if new else 0.8)
         _text(axes, 114, y + 4.2, formula, 9.5, color=color)
         text += f"\nweighted by {weights}" if weights else ""
         _text(axes, 121, y + 4.2, text, 6, ha="left", linespacing=1.4)
@@ -302,8 +277,8 @@ def _box(
 ) -> None:
     fancy = import_module("matplotlib.patches").FancyBboxPatch
     corners = f"round,pad=0,rounding_size={min(width, height) / 8}"
-    looks = {"facecolor": face, "edgecolor": edge, "linewidth": 0.9, **other}
-    axes.add_patch(fancy((x, y), width, height, corners, **looks))
+    style = {"facecolor": face, "edgecolor": edge, "linewidth": 0.9, **other}
+    axes.add_patch(fancy((x, y), width, height, corners, **style))
 
 
 def _path(axes: Any, points: list[tuple[float, float]], color: str, linestyle: Any = "-") -> None:
@@ -311,17 +286,9 @@ def _path(axes: Any, points: list[tuple[float, float]], color: str, linestyle: A
     axes.plot(*zip(*points), color=color, linestyle=linestyle, linewidth=1.1, zorder=1)
     (x0, y0), (x1, y1) = points[-2:]
     length = max(abs(x1 - x0), abs(y1 - y0))
-    near = (x1 - 2 * (x1 - x0) / length, y1 - 2 * (y1 - y0) / length)
+    start = (x1 - 2 * (x1 - x0) / length, y1 - 2 * (y1 - y0) / length)
     head = {"arrowstyle": "-|>", "color": color, "linewidth": 0, "mutation_scale": 8}
-    axes.annotate("", (x1, y1), near, arrowprops={**head, "shrinkA": 0, "shrinkB": 0})
-
-
-# --- figures 3, 4 and 5: from tables of numbers ---
-
-
-_MAX_BARS = 65  # classes; of more, the lightest absent ones share one bar
-_MAX_COLOURS = 20  # classes with a colour of their own in a t-SNE panel
-_EDGE = {"edgecolor": INK, "linewidth": 0.4}
+    axes.annotate("", (x1, y1), start, arrowprops={**head, "shrinkA": 0, "shrinkB": 0})
 
 
 def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
@@ -331,25 +298,18 @@ def accuracy_by_classes(table: pd.DataFrame, out: Path) -> list[Path]:
     """
     _columns(table, "classes", "method", "seed", "accuracy")
     with canvas(COLUMN, 2.5) as figure:
-        axes, looks, numbers = (
-            figure.add_subplot(),
-            method_styles(table["method"]),
-            sorted(set(table["classes"])),
-        )
-        apart = 0.07 * np.diff(numbers).min(initial=numbers[-1])  # so that no bar hides another
-        for i, (method, look) in enumerate(looks.items()):
+        axes, styles = figure.add_subplot(), method_styles(table["method"])
+        numbers = sorted(set(table["classes"]))
+        offset = 0.07 * np.diff(numbers).min(initial=numbers[-1])  # so that no bar hides another
+        marks = {"capsize": 1.8, "elinewidth": 0.7, "markeredgecolor": "white", "markeredgewidth": 0.4}
+        for i, (method, style) in enumerate(styles.items()):
             by_count = table[table["method"] == method].groupby("classes")["accuracy"]
-            axes.errorbar(
-                by_count.mean().index + apart * (i - (len(looks) - 1) / 2),
-                by_count.mean(),
-                yerr=[by_count.std(ddof=0), np.minimum(by_count.std(ddof=0), 100 - by_count.mean())],
-                label=_shown(method),
-                capsize=1.8,
-                elinewidth=0.7,
-                markeredgecolor="white",
-                markeredgewidth=0.4,
-                **look._asdict(),
+            mean, spread = by_count.mean(), by_count.std(ddof=0)
+            x, errors = (
+                mean.index + offset * (i - (len(styles) - 1) / 2),
+                [spread, np.minimum(spread, 100 - mean)],
             )
+            axes.errorbar(x, mean, yerr=errors, label=_title(method), **marks, **style._asdict())
         axes.set(xlabel="target classes", ylabel="accuracy (%)", xticks=numbers)
         axes.grid(axis="y")
         legend_above(figure, axes)
@@ -377,20 +337,20 @@ def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[st
     table = pd.DataFrame({"class": list(names), "true": np.asarray(true_mask, dtype=bool), **weights})
     bars = _summed(table, list(weights))
     marks = (True, YELLOW, "////", "in the target"), (False, "#5A5A5A", "", "not in the target")
+    edge = {"edgecolor": INK, "linewidth": 0.4}
     width = COLUMN if len(bars) <= 12 else TEXT
     with canvas(width, 0.9 + 1.0 * len(weights)) as figure:
         panels = figure.subplots(len(weights), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, title in zip(panels, weights):
             for mark, color, hatch, label in marks:
                 drawn = bars[bars["true"] == mark]
-                axes.bar(drawn.index, drawn[title], 0.82, color=color, hatch=hatch, label=label, **_EDGE)
-            for place in bars.index[bars["true"]]:  # a present class without weight is to be seen, too
+                axes.bar(drawn.index, drawn[title], 0.82, color=color, hatch=hatch, label=label, **edge)
+            for place in bars.index[bars["true"]]:  # shows a present class without weight, too
                 axes.axvspan(place - 0.5, place + 0.5, color="#FDFBE6", zorder=0, linewidth=0)
             axes.axhline(1 / len(names), color=INK, linewidth=0.6, linestyle=(0, (4, 2)))
-            axes.text(
-                1.005, 1 / len(names), "1/C", transform=axes.get_yaxis_transform(), va="center", fontsize=6
-            )
-            axes.set_title(_shown(title), loc="left")
+            beside = axes.get_yaxis_transform()
+            axes.text(1.005, 1 / len(names), "1/C", transform=beside, va="center", fontsize=6)
+            axes.set_title(_title(title), loc="left")
             axes.set_ylabel("weight $m$")
             axes.tick_params(axis="x", length=0)
             axes.margins(x=0.01)
@@ -403,35 +363,34 @@ def class_weights(weights: Mapping[str, Any], true_mask: Any, names: Sequence[st
 
 
 def convergence(curves: pd.DataFrame, out: Path) -> list[Path]:
-    """Accuracy against updates (figure 4), a panel per task: mean over seeds and a band of one deviation.
+    """Accuracy against steps (figure 4), a panel per task: mean over seeds and a band of one deviation.
 
     `curves` has the columns task, method, seed, updates, accuracy and selected; open marks show the
     checkpoints that each seed chose without labels.
     """
     _columns(curves, "task", "method", "seed", "updates", "accuracy", "selected")
     lines = import_module("matplotlib.lines")
-    tasks, looks = list(dict.fromkeys(curves["task"])), method_styles(curves["method"])
+    tasks, styles = list(dict.fromkeys(curves["task"])), method_styles(curves["method"])
     width = COLUMN if len(tasks) == 1 else TEXT
     open_mark = {"markerfacecolor": "white", "markersize": 4.2, "markeredgewidth": 1.0}
     with canvas(width, 2.6) as figure:
         panels = figure.subplots(1, len(tasks), squeeze=False)[0]
         for axes, task in zip(panels, tasks):
-            for method, look in looks.items():
-                of = curves[(curves["task"] == task) & (curves["method"] == method)]
-                by_update, at = of.groupby("updates")["accuracy"], of[of["selected"].astype(bool)]
-                mean, spread = by_update.mean(), by_update.std(ddof=0)
-                axes.fill_between(
-                    mean.index, mean - spread, mean + spread, color=look.color, alpha=0.12, linewidth=0
-                )
-                axes.plot(mean.index, mean, color=look.color, linestyle=look.linestyle)
-                axes.plot(at["updates"], at["accuracy"], look.marker, color=look.color, **open_mark)
-            axes.set_title(_shown(task), loc="left")
-            axes.set_xlabel("updates (marks: chosen without labels)")
+            for method, (color, linestyle, marker) in styles.items():
+                runs = curves[(curves["task"] == task) & (curves["method"] == method)]
+                by_step, selected = runs.groupby("updates")["accuracy"], runs[runs["selected"].astype(bool)]
+                mean, spread = by_step.mean(), by_step.std(ddof=0)
+                band = {"color": color, "alpha": 0.12, "linewidth": 0}
+                axes.fill_between(mean.index, mean - spread, mean + spread, **band)
+                axes.plot(mean.index, mean, color=color, linestyle=linestyle)
+                axes.plot(selected["updates"], selected["accuracy"], marker, color=color, **open_mark)
+            axes.set_title(_title(task), loc="left")
+            axes.set_xlabel("steps (marks: chosen without labels)")
             axes.grid(axis="y")
         panels[0].set_ylabel("accuracy (%)")
         keys = [
-            lines.Line2D([], [], label=_shown(name), **look._asdict(), **open_mark)
-            for name, look in looks.items()
+            lines.Line2D([], [], label=_title(name), **style._asdict(), **open_mark)
+            for name, style in styles.items()
         ]
         legend_above(figure, panels[0], keys)
         return save(figure, out, curves)
@@ -447,28 +406,28 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
     _columns(points, "task", "method", "x", "y", "domain", "label")
     lines = import_module("matplotlib.lines")
     points = points.reset_index(drop=True)
-    grid = [list(dict.fromkeys(points[c])) for c in ("task", "method")]
-    dots = {"source": ("o", 2.5), "target": ("x", 4.5)}
-    side = TEXT / max(4, len(grid[1]))
-    with canvas(side * len(grid[1]), side * len(grid[0]) + 0.35) as figure:
-        panels = figure.subplots(len(grid[0]), len(grid[1]), squeeze=False)
+    tasks, methods = (points[column].unique().tolist() for column in ("task", "method"))
+    dots = {"source": ("o", 2.5, 0), "target": ("x", 4.5, 0.5)}
+    side = TEXT / max(4, len(methods))
+    with canvas(side * len(methods), side * len(tasks) + 0.35) as figure:
+        panels = figure.subplots(len(tasks), len(methods), squeeze=False)
         for (row, column), axes in np.ndenumerate(panels):
-            of = points[(points["task"] == grid[0][row]) & (points["method"] == grid[1][column])]
-            colours = _point_colours(of, by)
-            for domain, (marker, size) in dots.items():
-                part = of[of["domain"] == domain]
-                thick = {"linewidths": 0 if marker == "o" else 0.5}
-                axes.scatter(part["x"], part["y"], s=size, c=colours[part.index], marker=marker, **thick)
+            panel_points = points[(points["task"] == tasks[row]) & (points["method"] == methods[column])]
+            colours = _point_colours(panel_points, by)
+            for domain, (marker, size, width) in dots.items():
+                part = panel_points[panel_points["domain"] == domain]
+                style = {"s": size, "c": colours[part.index], "marker": marker, "linewidths": width}
+                axes.scatter(part["x"], part["y"], **style)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(True)
             if row == 0:
-                axes.set_title(_shown(grid[1][column]))
+                axes.set_title(_title(methods[column]))
             if column == 0:
-                axes.set_ylabel(_shown(grid[0][row]))
+                axes.set_ylabel(_title(tasks[row]))
         colour = {"source": SOURCE, "target": TARGET} if by == "domain" else {}
         marks = [
             lines.Line2D([], [], linestyle="", marker=m, color=colour.get(d, INK), label=d)
-            for d, (m, _) in dots.items()
+            for d, (m, *_) in dots.items()
         ]
         legend_above(figure, panels[0, 0], marks)
         return save(figure, out, points)
@@ -476,14 +435,13 @@ def embedding(points: pd.DataFrame, out: Path, by: Literal["domain", "class"] = 
 
 def _summed(table: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
     """The table itself or, of a long one, the true and the heaviest classes and a row for the rest."""
-    if len(table) <= _MAX_BARS:
+    if len(table) <= 65:
         return table
     heavy = table[~table["true"]][methods].max(axis=1).nlargest(max(0, 40 - int(table["true"].sum()))).index
-    kept = table["true"] | table.index.isin(heavy)
-    rest = pd.DataFrame(
-        [{"class": f"{(~kept).sum()} others, sum", "true": False, **table[~kept][methods].sum()}]
-    )
-    return pd.concat([table[kept], rest], ignore_index=True)
+    with_bar = table["true"] | table.index.isin(heavy)
+    others = table[~with_bar]
+    rest = pd.DataFrame([{"class": f"{len(others)} others, sum", "true": False, **others[methods].sum()}])
+    return pd.concat([table[with_bar], rest], ignore_index=True)
 
 
 def _point_colours(points: pd.DataFrame, by: str) -> pd.Series:
@@ -492,20 +450,19 @@ def _point_colours(points: pd.DataFrame, by: str) -> pd.Series:
         return points["domain"].map({"source": SOURCE, "target": TARGET})
     turbo = import_module("matplotlib").colormaps["turbo"]
     to_hex = import_module("matplotlib.colors").to_hex
-    present = sorted(points.loc[points["domain"] == "target", "label"].unique())[:_MAX_COLOURS]
-    palette = [to_hex(turbo(share)) for share in np.linspace(0.05, 0.95, len(present))]
+    present = sorted(points.loc[points["domain"] == "target", "label"].unique())[:20]
+    palette = [to_hex(turbo(level)) for level in np.linspace(0.05, 0.95, len(present))]
     return points["label"].map(dict(zip(present, palette))).fillna("#D8D8D8")
 
 
-def _shown(name: str) -> str:
-    """A task or a method as people write it."""
+def _title(name: str) -> str:
+    """A task or method with arrows and superscripts."""
     return superscripted(name.replace("->", " → "))
 
 
 def _columns(table: pd.DataFrame, *wanted: str) -> None:
-    missing = [name for name in wanted if name not in table.columns]
     require(
-        not missing and len(table) > 0,
+        {*wanted} <= {*table.columns} and len(table) > 0,
         f"The table has the columns {', '.join(map(str, table.columns))} and {len(table)} rows: it must have "
         f"{', '.join(wanted)}, and at least one row.",
     )

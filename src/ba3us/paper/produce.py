@@ -6,11 +6,10 @@ number is shown, nothing is run for it.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -158,7 +157,7 @@ PLANS = {
         ("table5", "Sensitivity to ξ", _sweep("xi", 0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)),
         ("table6", "Sensitivity to β", _sweep("beta", 0.0, 0.1, 0.5, 1.0, 5.0, 10.0)),
         ("figure3", "Accuracy by number of target classes; estimated class weights", _FIGURE3),
-        ("figure4", "Accuracy over the updates", _both("convergence")),
+        ("figure4", "Accuracy over the steps", _both("convergence")),
         ("figure5", "t-SNE of source and target", _both("embedding")[::-1]),
     )
 }
@@ -175,7 +174,6 @@ DRAWN: dict[str, Callable[[Path], list[Path]]] = {
     "figure1": figures.framework,
     "figure2": figures.uncertainty,
 }
-_TABLES = {"md": "markdown", "tex": "latex", "csv": "csv"}
 
 
 @dataclass(frozen=True)
@@ -212,18 +210,14 @@ class Product:
     failed: int = 0
 
 
-@dataclass(frozen=True)
-class FinishedPart:
-    """A part of a plan with its runs: a row each, as a benchmark returns them."""
+class FinishedPart(NamedTuple):
+    """A part of a plan with its runs: a row each, as a benchmark returns them, and those that have finished."""
 
     part: Part
     study: bench.Study
     rows: pd.DataFrame
-
-    @property
-    def rule(self) -> str:
-        """The rule that chooses checkpoints."""
-        return self.study.protocol.selection[0]
+    finished: pd.DataFrame
+    rule: str
 
 
 def produce(name: str, order: Order) -> Product:
@@ -231,33 +225,33 @@ def produce(name: str, order: Order) -> Product:
     if name in DRAWN:
         return Product(DRAWN[name](order.out / name))
     require(name in PLANS, f"There is no {name!r} in the paper: {did_you_mean(name, [*DRAWN, *PLANS])}")
-    chosen = _restricted(plan(name), order)
-    studies = [(part, _study(part, order)) for part in chosen.parts]  # all data is checked before any run
-    finished = [_run_part(part, study, order) for part, study in studies]
-    runs, failed = (sum(count(part.rows) for part in finished) for count in (len, bench.count_failed))
-    if chosen.parts[0].drawing == "table":
-        return Product(list(_write_tables(order.out / name, finished)), runs, failed)
-    with Database(order.database) as database:
-        return Product(list(_draw(order.out / name, finished, database)), runs, failed)
-
-
-def _run_part(part: Part, study: bench.Study, order: Order) -> FinishedPart:
-    """Run what is missing; one seed is enough for a picture of all samples."""
-    with_points = part.drawing == "embedding"
-    if with_points:
-        study = dataclasses.replace(study, jobs=[job for job in study.jobs if job.seed == 0])
-    work = figures.execute_with_points if with_points else execute
-    rows = bench.run(
-        study,
-        order.database,
-        order.workers,
-        order.retry_failed,
-        order.show,
-        work,
-        order.address,
-        with_points,
-    )
-    return FinishedPart(part, study, rows)
+    restricted = _restricted(plan(name), order)
+    drawing = restricted.parts[0].drawing
+    with_points = drawing == "embedding"
+    studies = [_study(part, order) for part in restricted.parts]  # all data is checked before any run
+    parts = []
+    for part, study in zip(restricted.parts, studies):
+        if with_points:  # one seed is enough for a picture of all samples
+            study = replace(study, jobs=[job for job in study.jobs if job.seed == 0])
+        rows = bench.run(
+            study,
+            order.database,
+            order.workers,
+            order.retry_failed,
+            order.show,
+            figures.execute_with_points if with_points else execute,
+            order.address,
+            with_points,
+        )
+        finished = rows[rows["outcome"] == "ok"]
+        parts.append(FinishedPart(part, study, rows, finished, study.protocol.selection[0]))
+    if drawing == "table":
+        files = _write_tables(order.out / name, parts)
+    else:
+        with Database(order.database) as database:
+            files = _draw(order.out / name, parts, database)
+    runs, failed = (sum(count(part.rows) for part in parts) for count in (len, bench.count_failed))
+    return Product(files, runs, failed)
 
 
 def _restricted(wanted: Plan, order: Order) -> Plan:
@@ -265,16 +259,14 @@ def _restricted(wanted: Plan, order: Order) -> Plan:
     tasks = split_names(order.tasks)
     if order.protocol is not None:
         known = [task.name for task in bench.read_protocol(order.protocol).tasks]
-        every = known if wanted.parts[0].drawing == "table" else known[:1]
-        wanted = wanted.on(order.protocol, tasks or every)
+        default = known if wanted.parts[0].drawing == "table" else known[:1]
+        wanted = wanted.on(order.protocol, tasks or default)
     elif tasks:
         known = [task for part in wanted.parts for task in part.tasks]
         for task in tasks:
             require(task in known, f"{wanted.name} has no task {task!r}: {did_you_mean(task, known)}")
-        kept = ((part, tuple(t for t in part.tasks if t in tasks)) for part in wanted.parts)
-        wanted = dataclasses.replace(
-            wanted, parts=tuple(dataclasses.replace(part, tasks=few) for part, few in kept if few)
-        )
+        chosen = (replace(part, tasks=tuple(t for t in part.tasks if t in tasks)) for part in wanted.parts)
+        wanted = replace(wanted, parts=tuple(part for part in chosen if part.tasks))
     names = [name.replace("³", "3") for name in split_names(order.methods)]  # as it is printed, BA3US
     rows = [row for part in wanted.parts for row in part.rows]
     known = [text for row in rows for text in (row.printed, row.method or "")]
@@ -283,7 +275,7 @@ def _restricted(wanted: Plan, order: Order) -> Plan:
             name in known, f"{wanted.name} has no method {name!r}: {did_you_mean(name, filter(None, known))}"
         )
     parts = tuple(
-        dataclasses.replace(part, rows=few)
+        replace(part, rows=few)
         for part in wanted.parts
         if (few := tuple(r for r in part.rows if not names or {r.printed, r.method} & {*names}))
     )
@@ -291,7 +283,7 @@ def _restricted(wanted: Plan, order: Order) -> Plan:
         any(row.method for part in parts for row in part.rows),
         f"{wanted.name} has nothing to run for {order.methods} on {order.tasks or 'its tasks'}: name others.",
     )
-    return dataclasses.replace(wanted, parts=parts)
+    return replace(wanted, parts=parts)
 
 
 def _study(part: Part, order: Order) -> bench.Study:
@@ -308,87 +300,77 @@ def _study(part: Part, order: Order) -> bench.Study:
         evaluate_every=order.evaluate_every,
     )
     notes = [f"{row.printed}: {row.note}." for row in part.rows if row.note]
-    return dataclasses.replace(study, notes=study.notes + notes)
+    return replace(study, notes=study.notes + notes)
 
 
-def _write_tables(out: Path, parts: Sequence[FinishedPart]) -> Iterator[Path]:
-    tables = [table for part in parts for table in _tables(part)]
-    for suffix, form in _TABLES.items():
-        path = out.with_suffix(f".{suffix}")
-        with new_file(path) as file:
+def _write_tables(out: Path, parts: Sequence[FinishedPart]) -> list[Path]:
+    """The tables of the studies; rows that are on paper only stand below."""
+    tables: list[Table] = []
+    for part in parts:
+        overview, by_task, *more = bench.study_tables(part.study, part.rows)
+        results = paper_results()
+        results = results[results["protocol"] == part.study.protocol.paper]
+        cells = [*by_task.rows]
+        for row in part.part.rows:
+            if row.method is None:
+                printed = results[results["printed"] == row.printed].set_index("task")["accuracy"]
+                texts = (f"{printed[c]:.2f}" if c in printed else "–" for c in by_task.columns[1:])
+                cells.append([Cell(f"{row.printed}, paper"), *map(Cell, texts)])
+        tables += [overview, replace(by_task, rows=cells), *more]
+    paths = []
+    for suffix, form in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
+        paths.append(out.with_suffix(f".{suffix}"))
+        with new_file(paths[-1]) as file:
             file.write_text(bench.WRITERS[form](tables), encoding="utf-8")
-        yield path
+    return paths
 
 
-def _tables(part: FinishedPart) -> list[Table]:
-    """The tables of the study; rows that are on paper only stand below."""
-    overview, by_task, *more = bench.study_tables(part.study, part.rows)
-    printed = paper_results()
-    printed = printed[printed["protocol"] == part.study.protocol.paper]
-    only = [row for row in part.part.rows if row.method is None]
-    rows = [*by_task.rows, *(_on_paper(row, printed, by_task.columns) for row in only)]
-    return [overview, dataclasses.replace(by_task, rows=rows), *more]
-
-
-def _on_paper(row: Row, results: pd.DataFrame, columns: Iterable[str]) -> list[Cell]:
-    found = results[results["printed"] == row.printed].set_index("task")["accuracy"]
-    figures = (f"{found[c]:.2f}" if c in found else "–" for c in list(columns)[1:])
-    return [Cell(f"{row.printed}, paper"), *(Cell(text) for text in figures)]
-
-
-def _draw(out: Path, parts: Sequence[FinishedPart], database: Database) -> Iterator[Path]:
-    if parts[0].part.drawing == "embedding":
-        points = pd.concat([_points(part, database) for part in parts], ignore_index=True)
-        yield from figures.embedding(points, out)
-        return
-    if parts[0].part.drawing == "convergence":
+def _draw(out: Path, parts: Sequence[FinishedPart], database: Database) -> list[Path]:
+    """Write a figure: one for all parts, or one for each with a letter."""
+    drawing = parts[0].part.drawing
+    if drawing == "embedding":
+        return figures.embedding(pd.concat([_points(part, database) for part in parts]), out)
+    for part in parts:
+        if part.finished.empty:
+            title, reason = part.study.protocol.title, part.rows["reason"].iloc[0]
+            raise UserError(f"All runs of {title} failed: {reason}")
+    if drawing == "convergence":
         curves = pd.concat([_curves(part, database) for part in parts], ignore_index=True)
-        yield from figures.convergence(curves, out)
-        return
+        return figures.convergence(curves, out)
+    paths: list[Path] = []
     for letter, part in zip("abcdefgh", parts):
-        place = out.with_name(out.name + letter)
-        fine = _fine(part)
+        panel, rows = out.with_name(out.name + letter), part.finished
         if part.part.drawing == "accuracy_by_classes":
-            table = fine[["label", "seed"]].rename(columns={"label": "method"})
-            table.insert(0, "classes", fine["variant"].astype(int))
-            table["accuracy"] = 100 * fine[f"accuracy:{part.rule}"]
-            yield from figures.accuracy_by_classes(table, place)
-        else:
-            yield from _draw_weights(part, fine[fine["seed"] == fine["seed"].min()], database, place)
-
-
-def _draw_weights(part: FinishedPart, rows: pd.DataFrame, database: Database, out: Path) -> list[Path]:
-    """The class weights of one run per method, on the first task."""
-    data, weights = part.study.datasets[0], dict[str, np.ndarray]()
-    for row in rows[rows["task"] == data.task].itertuples():
-        run = database.run(str(row.key))
-        weights[f"{row.label}, {row.task}"] = run.probabilities[run.selected[part.rule]]
-    present = np.isin(np.arange(len(data.classes)), data.labels)
-    return figures.class_weights(weights, present, data.classes, out)
+            table = rows[["label", "seed"]].rename(columns={"label": "method"})
+            table.insert(0, "classes", rows["variant"].astype(int))
+            table["accuracy"] = 100 * rows[f"accuracy:{part.rule}"]
+            paths += figures.accuracy_by_classes(table, panel)
+            continue
+        data, weights = part.study.datasets[0], dict[str, np.ndarray]()  # a run per method, on the first task
+        for row in rows[(rows["task"] == data.task) & (rows["seed"] == rows["seed"].min())].itertuples():
+            run = database.run(str(row.key))
+            weights[f"{row.label}, {row.task}"] = run.probabilities[run.selected[part.rule]]
+        present = np.isin(np.arange(len(data.classes)), data.labels)
+        paths += figures.class_weights(weights, present, data.classes, panel)
+    return paths
 
 
 def _curves(part: FinishedPart, database: Database) -> pd.DataFrame:
     """Accuracy at every evaluation of every run."""
-    parts = []
-    for row in _fine(part).itertuples():
+    curves = []
+    for row in part.finished.itertuples():
         run = database.run(str(row.key))
-        named = {
+        accuracies = 100 * (run.predictions == run.labels).mean(axis=1)
+        curve = {
             "task": row.task,
             "method": row.label,
             "seed": row.seed,
             "updates": steps_before(run.evaluations),
+            "accuracy": accuracies,
+            "selected": np.arange(len(accuracies)) == run.selected[part.rule],
         }
-        found = pd.DataFrame(named | {"accuracy": 100 * (run.predictions == run.labels).mean(axis=1)})
-        parts.append(found.assign(selected=found.index == run.selected[part.rule]))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _fine(part: FinishedPart) -> pd.DataFrame:
-    """Finished runs."""
-    fine = part.rows[part.rows["outcome"] == "ok"]
-    if fine.empty:
-        raise UserError(f"All runs of {part.study.protocol.title} failed: {part.rows['reason'].iloc[0]}")
-    return fine
+        curves.append(pd.DataFrame(curve))
+    return pd.concat(curves)
 
 
 def _points(part: FinishedPart, database: Database) -> pd.DataFrame:
@@ -397,9 +379,10 @@ def _points(part: FinishedPart, database: Database) -> pd.DataFrame:
     if len(failed):
         first = failed.iloc[0]
         raise UserError(f"{first.label} on {first.task} failed ({first.reason}): leave it out (`methods`).")
-    labels, parts = {data.digest: data.labels for data in part.study.datasets}, []
+    target_labels, tables = {data.digest: data.labels for data in part.study.datasets}, []
     for job in part.study.jobs:
-        points, of = database.points(job.key), {"source": job.pair.source_labels, "target": labels[job.data]}
-        classes = [of[domain][row] for domain, row in zip(points["domain"], points["row"])]
-        parts.append(points.assign(label=classes, task=job.task, method=job.label))
-    return pd.concat(parts, ignore_index=True)
+        points = database.points(job.key)
+        labels = {"source": job.pair.source_labels, "target": target_labels[job.data]}
+        classes = [labels[domain][row] for domain, row in zip(points["domain"], points["row"])]
+        tables.append(points.assign(label=classes, task=job.task, method=job.label))
+    return pd.concat(tables)
