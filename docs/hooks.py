@@ -1,4 +1,4 @@
-"""What mkdocs asks for while it builds the site: the menu, the page of commands, formulas as drawings."""
+"""Hooks of mkdocs: pages get into the menu, commands get a page, and formulas become SVG."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 DOCS = Path(__file__).parent
-MADE = "cli.md"
-ELSEWHERE = "Guides"  # the section for a page that mkdocs.yml does not name
+CLI_PAGE = "cli.md"
+DEFAULT_SECTION = "Guides"  # for a page that mkdocs.yml does not name
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Pages that the menu of mkdocs.yml does not name get a place in it."""
+    """Add pages that mkdocs.yml does not name to the menu."""
     assert config.nav is not None
     named = set(_pages(config.nav))
     sections = {name: pages for entry in config.nav if isinstance(entry, dict) for name, pages in entry.items()}
     for path in sorted(DOCS.rglob("*.md")):
         page = path.relative_to(DOCS).as_posix()
         if page not in named:
-            sections["Results" if page.startswith("results/") else ELSEWHERE].append(page)
+            sections["Results" if page.startswith("results/") else DEFAULT_SECTION].append(page)
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The reference of the commands."""
-    files.append(File.generated(config, MADE, content=cli_page()))
+    """Add the reference of the commands."""
+    files.append(File.generated(config, CLI_PAGE, content=cli_page()))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Blocks of `math` become drawings, which need no script and no network."""
-    return re.sub(r"^```math\n(.*?)^```$", lambda found: drawn(found[1]), markdown, flags=re.M | re.S)
+    """Turn blocks of `math` into inline SVG, which needs no script and no network."""
+    return re.sub(r"^```math\n(.*?)^```$", lambda match: drawn(match[1]), markdown, flags=re.M | re.S)
 
 
 def drawn(formula: str) -> str:
-    """A formula, in matplotlib's share of LaTeX, as inline SVG in the colour of the text."""
+    """Draw a formula, in the part of LaTeX that matplotlib knows, as inline SVG in the colour of the text."""
     import matplotlib
     from matplotlib import font_manager, mathtext
 
@@ -55,17 +55,17 @@ def drawn(formula: str) -> str:
 
 
 def _inline(svg: str, formula: str) -> str:
-    """Without ground, metadata and style; identifiers of its own, because a page holds several."""
-    own = f"f{zlib.crc32(formula.encode()):x}"
+    """Remove background, metadata and style; make identifiers unique, because a page holds several formulas."""
+    prefix = f"f{zlib.crc32(formula.encode()):x}"
     svg = re.sub(r"<(metadata|style)\b.*?</\1>|<!--.*?-->", "", svg, flags=re.S)
     svg = re.sub(r'<g id="patch_1">.*?</g>', "", svg, flags=re.S)
-    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{own}-", svg)
+    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     label = f'<svg role="img" aria-label="{html.escape(formula)}" fill="currentColor"'
     return re.sub(r"\s*\n\s*", " ", svg).replace("<svg", label, 1)
 
 
 def cli_page() -> str:
-    """Markdown: every command with its arguments and options."""
+    """List every command with its arguments and options, as Markdown."""
     from typer.main import get_command
 
     from ba3us.cli import app

@@ -39,6 +39,7 @@ from ba3us.training import Callback
 # what scikit-learn's metadata routing, which skada builds on, may hand to the methods
 _FIT_METADATA = {"Xt": True, "sample_domain": True}
 _PREDICT_METADATA = {"sample_domain": True, "allow_source": True}
+_SPEC_PARAMS = ("method", "protocol", "task", "selection", "standardize", "n_threads", "device")
 
 
 class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
@@ -361,17 +362,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         if len(samples.input_shape) != 1:
             raise UserError(f"The run in {path} is not on feature vectors: predict with ba3us predict.")
         saved = run.about.pop("estimator", {})
-        shared = (
-            "method",
-            "method_params",
-            "protocol",
-            "task",
-            "selection",
-            "standardize",
-            "n_threads",
-            "device",
-        )
-        params = {name: getattr(spec, name) for name in shared}
+        params = {name: getattr(spec, name) for name in (*_SPEC_PARAMS, "method_params")}
         params["assess"] = spec.method != AUTO and run.verdict is not None
         try:
             model = cls(**saved.get("params", params), random_state=spec.seed)
@@ -409,15 +400,9 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         else:
             seed = check_random_state(seed).randint(2**31 - 1)
         spec = Spec(
-            method=self.method,
+            **{name: getattr(self, name) for name in _SPEC_PARAMS},
             method_params=options | (self.method_params or {}),
-            protocol=self.protocol,
-            task=self.task,
-            selection=self.selection,
-            standardize=self.standardize,
             seed=int(seed),
-            n_threads=self.n_threads,
-            device=self.device,
         )
         spec.method_options()  # refuse wrong options before the data is read
         return spec
