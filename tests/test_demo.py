@@ -26,12 +26,12 @@ def test_domains_are_real_digits_of_one_shape():
 
 
 def test_an_outcome_shows_every_method_and_seed():
-    verdict = {"outcome": "helped", "reasons": ["So it is."]}
+    verdict = {"outcome": "likely helped", "reasons": ["So it is."]}
     outcome = Outcome({"source-only": [80.0, 82.0], "ba3us-gradual": [90.0, 90.0]}, 1.0, verdict)
     payload = outcome.summary()
     assert [r["mean"] for r in payload["results"]] == [81.0, 90.0]
     assert np.isclose(payload["results"][0]["std"], 1.0)
-    assert outcome.table().row_count == 2 and "helped. So it is." in outcome.table().caption
+    assert outcome.table().row_count == 2 and "likely helped. So it is." in outcome.table().caption
 
 
 def test_demo_command_gives_json_and_a_page(tmp_path):
