@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ba3us.data.activations import FrozenTarget
 from ba3us.data.files import FeatureSet, check_writable, write_features
 from ba3us.data.image_cache import open_images
-from ba3us.data.image_domains import ImageTarget, Pixels
+from ba3us.data.image_domains import ImageTarget
 from ba3us.data.images import ImageList, Skipped, read_class_names, read_images
 from ba3us.data.machine import DEFAULT_CACHE_GB
 from ba3us.nn.backbones import OFFLINE, Backbone, create_backbone
@@ -27,18 +25,6 @@ class Embedding:
     skipped: list[Skipped]
 
 
-def embedded(
-    pixels: Pixels, backbone: Backbone, *, device: str = "auto", name: str = "images", **options: Any
-) -> np.ndarray:
-    """The backbone's features of the centre of each image, float32 [n, dim].
-
-    They are cached on disk for later calls with the same images and weights. `options` go to
-    :class:`~ba3us.data.activations.FrozenTarget`.
-    """
-    images = ImageTarget(pixels, backbone.size, backbone.mean, backbone.std, views=0, device=device, name=name)
-    return FrozenTarget(images, backbone.module, **options).centres()
-
-
 def embed(
     images: ImageList,
     backbone: Backbone,
@@ -46,9 +32,12 @@ def embed(
     cache_gb: float = DEFAULT_CACHE_GB,
     workers: int | None = None,
     progress: bool = False,
+    device: str = "auto",
     **options: Any,
 ) -> Embedding:
     """Features of all images: resize to 8/7 of the backbone's side (256 for 224), centre crop, normalise.
+
+    They are cached on disk for later calls with the same images and weights.
 
     Parameters
     ----------
@@ -62,21 +51,18 @@ def embed(
         Threads; by default one per processor, at most 16.
     progress : bool
         Show a progress bar.
+    device : str
+        Where the backbone runs; "auto" is a GPU if there is one.
     **options
-        Other options of :func:`embedded`.
+        Other options of :class:`~ba3us.data.activations.FrozenTarget`.
     """
     resources: dict[str, Any] = {"cache_gb": cache_gb, "workers": workers, "progress": progress}
     opened = open_images(images, backbone.side, **resources)
-    features = embedded(opened.pixels, backbone, **resources, **options)
-    listed = opened.images
-    content = FeatureSet(
-        features,
-        listed.labels,
-        listed.class_names,
-        listed.paths,
-        backbone=backbone.name,
-        weights=backbone.digest,
-    )
+    preparation = (backbone.size, backbone.mean, backbone.std)
+    centres = ImageTarget(opened.pixels, *preparation, views=0, device=device, name="images")
+    features = FrozenTarget(centres, backbone.module, **resources, **options).centres()
+    listed, origin = opened.images, (backbone.name, backbone.digest)
+    content = FeatureSet(features, listed.labels, listed.class_names, listed.paths, *origin)
     return Embedding(content, opened.skipped)
 
 

@@ -84,7 +84,18 @@ def thumbnail(path: str | os.PathLike[str], side: int) -> bytes:
 def _shrunk(path: str | os.PathLike[str], side: int, shrink: Callable[[Image], Image]) -> Image:
     """The image upright, in RGB and shrunk; UnreadableError with the reason if it can't be decoded."""
     pil = optional_import("PIL.Image", "vision")
-    _check_file(path)
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableError("not a regular file")  # reading a pipe would never end
+        if status.st_size == 0:
+            raise UnreadableError("the file is empty")
+        if not os.access(path, os.R_OK):
+            raise UnreadableError("no permission to read it")
+    except FileNotFoundError as error:
+        raise UnreadableError("a broken link" if os.path.islink(path) else "the file is missing") from error
+    except (OSError, ValueError) as error:
+        raise UnreadableError(f"can't be read ({error})") from error
     try:
         with open_image(path) as image:
             image.draft(image.mode, (DRAFT * side, DRAFT * side))
@@ -118,21 +129,6 @@ def map_in_order(function: Callable[[A], B], items: Iterable[A], workers: int) -
             yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _check_file(path: str | os.PathLike[str]) -> None:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError as error:
-        raise UnreadableError("a broken link" if os.path.islink(path) else "the file is missing") from error
-    except (OSError, ValueError) as error:
-        raise UnreadableError(f"can't be read ({error})") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise UnreadableError("not a regular file")  # reading a pipe would never end
-    if status.st_size == 0:
-        raise UnreadableError("the file is empty")
-    if not os.access(path, os.R_OK):
-        raise UnreadableError("no permission to read it")
 
 
 def _rgb(image: Image) -> Image:
@@ -272,47 +268,23 @@ def open_images(
     budget, workers = cache_bytes(cache_gb), worker_count(workers)
     keys = [identity(images.file(row), side) for row in range(len(images))]
     store = Store(cache_folder() / "pixels", (side, side, 3), np.uint8, budget, keys)
-    reasons: dict[int, str] = {}
-    with bar(title, len(images), progress) as progress_bar:
-        _decode_missing(images, keys, store, workers, reasons, progress_bar.update)
-    skipped = images.skipped + [Skipped(images.paths[row], reason) for row, reason in sorted(reasons.items())]
-    rows = [row for row in range(len(images)) if row not in reasons]
-    if not rows:
-        raise UserError(
-            f"None of the {len(images)} images of {images.root} can be read (the first, {images.paths[0]!r}: "
-            f"{reasons[0]}): check the files."
-        )
-    readable = dataclasses.replace(images.subset(rows), skipped=skipped)
-    return Readable(
-        readable, CachedPixels(readable, [keys[row] for row in rows], side, store, workers), skipped
-    )
-
-
-def _decode_missing(
-    images: ImageList,
-    keys: list[bytes],
-    store: Store,
-    workers: int,
-    reasons: dict[int, str],
-    advance: Callable[[int], None],
-) -> None:
-    """Decode a shard at a time; `reasons` collects, by row, why a file can't be decoded."""
+    reasons: dict[int, str] = {}  # by row, why an image can't be decoded
 
     def attempt(row: int) -> np.ndarray | str:
         try:
-            return decode(images.file(row), store.shape[0])
+            return decode(images.file(row), side)
         except UnreadableError as error:
             return str(error)
 
     position, full = 0, False
-    with quiet_pillow():
-        while position < len(keys):
+    with bar(title, len(images), progress) as progress_bar, quiet_pillow():
+        while position < len(keys):  # a shard at a time
             with store.locked():
                 full = full or not store.make_room(1)
-                rows, position = store.missing(keys, position, unseen=full)
+                missing, position = store.missing(keys, position, unseen=full)
                 decoded, squares = [], []
-                for row, outcome in zip(rows, map_in_order(attempt, rows, workers)):
-                    advance(row)
+                for row, outcome in zip(missing, map_in_order(attempt, missing, workers)):
+                    progress_bar.update(row)
                     if isinstance(outcome, str):
                         reasons[row] = outcome
                     elif not keys[row]:
@@ -323,7 +295,17 @@ def _decode_missing(
                 if decoded:
                     added = store.add(decoded, np.stack(squares))
                     store.note(decoded[added:])
-            advance(position)
+            progress_bar.update(position)
+    skipped = images.skipped + [Skipped(images.paths[row], reason) for row, reason in sorted(reasons.items())]
+    rows = [row for row in range(len(images)) if row not in reasons]
+    if not rows:
+        raise UserError(
+            f"None of the {len(images)} images of {images.root} can be read (the first, {images.paths[0]!r}: "
+            f"{reasons[0]}): check the files."
+        )
+    readable = dataclasses.replace(images.subset(rows), skipped=skipped)
+    pixels = CachedPixels(readable, [keys[row] for row in rows], side, store, workers)
+    return Readable(readable, pixels, skipped)
 
 
 def identity(path: Path, side: int) -> bytes:

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from ba3us.errors import UserError, require
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # some network file systems have none
+_OLD = "old"  # the name of a replaced folder in the staging folder
 
 
 class UnwrittenError(UserError):
@@ -24,10 +25,8 @@ class UnwrittenError(UserError):
 
 def check_new_file(path: Path) -> None:
     """Fail before the work rather than after it if `path` can't be written."""
-    require(not path.is_dir(), f"The output {path} is a folder: give a file name.")
-    require(
-        path.is_file() or not path.exists(), f"The output {path} is a device, not a file: give a file name."
-    )
+    kind = "folder" if path.is_dir() else "device, not a file"
+    require(path.is_file() or not path.exists(), f"The output {path} is a {kind}: give a file name.")
     _check_parent(path)
 
 
@@ -38,11 +37,11 @@ def check_new_folder(path: Path, overwrite: bool, foreign: Callable[[Path], Path
     """
     if path.is_dir() and any(path.iterdir()):
         other = foreign(path)
-        example = other and other.relative_to(path)
-        require(
-            other is None,
-            f"The folder {path} holds other files, such as {example}: choose another one with `out`.",
-        )
+        if other is not None:
+            raise UserError(
+                f"The folder {path} holds other files, such as {other.relative_to(path)}: choose another one "
+                "with `out`."
+            )
         require(overwrite, f"There is a run in {path} already: choose another `out`, or add `overwrite`.")
     else:
         require(path.is_dir() or not path.exists(), f"The output {path} is a file: choose another `out`.")
@@ -120,9 +119,6 @@ def only_writer(path: Path) -> Iterator[None]:
         with suppress(OSError):  # nothing was written
             for folder in created:
                 folder.rmdir()
-
-
-_OLD = "old"  # the name of a replaced folder in the staging folder
 
 
 @contextmanager

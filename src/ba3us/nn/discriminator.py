@@ -41,7 +41,11 @@ class Dropout(nn.Dropout):
         if self.p == 0.5:
             factors = _coins(x.shape, x.dtype)
         else:
-            factors = _mask(x.shape, self.p).to(x.dtype).mul_(1 / (1 - self.p))
+            dtype, per_word = (torch.int8, 8) if (256 * self.p).is_integer() else (torch.int16, 4)
+            span = 2 ** (64 // per_word)
+            words = _random_words(-(-x.numel() // per_word)).view(dtype)[: x.numel()]
+            kept = (words >= round(span * self.p) - span // 2).view(x.shape)
+            factors = kept.to(x.dtype).mul_(1 / (1 - self.p))
         return x.mul_(factors) if self.inplace else x * factors
 
 
@@ -50,14 +54,6 @@ def _coins(shape: torch.Size, dtype: torch.dtype) -> Tensor:
     count = shape.numel()
     octets = _random_words(-(-count // 64)).view(torch.uint8)
     return _COINS.index_select(0, octets.int()).view(torch.int8)[:count].to(dtype).view(shape)
-
-
-def _mask(shape: torch.Size, p: float) -> Tensor:
-    """True where a unit is kept."""
-    dtype, per_word = (torch.int8, 8) if (256 * p).is_integer() else (torch.int16, 4)
-    words = _random_words(-(-shape.numel() // per_word))
-    span = 2 ** (64 // per_word)
-    return (words.view(dtype)[: shape.numel()] >= round(span * p) - span // 2).view(shape)
 
 
 def _random_words(count: int) -> Tensor:
