@@ -239,7 +239,7 @@ class ImageSource(ImageTarget, Source):
         self._set_labels(labels, num_classes)
 
 
-class PixelArray(Pixels):
+class PixelArray:
     """Squares in memory, uint8 [n, side, side, 3]."""
 
     def __init__(self, array: np.ndarray) -> None:
@@ -259,3 +259,6 @@ class PixelArray(Pixels):
     def read(self, rows: np.ndarray) -> np.ndarray:
         """uint8 [n, side, side, 3]."""
         return self.array[rows]
+
+    def expect(self, rows: np.ndarray) -> None:
+        """Nothing to prepare."""
