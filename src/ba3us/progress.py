@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 
 from rich.console import Console
@@ -25,8 +25,6 @@ class Bar:
 
 
 class _TerminalBar(Bar):
-    """A bar in a terminal."""
-
     def __init__(self, title: str, total: int, console: Console) -> None:
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -41,7 +39,6 @@ class _TerminalBar(Bar):
         self.task = self.progress.add_task(title, total=total, figures="")
 
     def update(self, done: float, figures: str = "", title: str = "") -> None:
-        """Redraw."""
         self.progress.update(self.task, completed=done, description=title or None, figures=figures)
 
 
@@ -97,29 +94,15 @@ def bar(
             yield lines
         finally:
             lines.end()
-    else:
-        with _terminal_bar(title, total, console) as terminal_bar:
-            yield terminal_bar
-
-
-@contextmanager
-def _terminal_bar(title: str, total: int, console: Console) -> Iterator[Bar]:
-    if not _bar_lock.acquire(blocking=False):
+    elif not _bar_lock.acquire(blocking=False):
         yield Bar()
-        return
-    try:
-        terminal_bar = _TerminalBar(title, total, console)
-        try:
-            terminal_bar.progress.start()
-        except LiveError:  # the caller draws on this console
-            yield Bar()
-            return
-        try:
-            yield terminal_bar
-        finally:
-            terminal_bar.progress.stop()
-    finally:
-        _bar_lock.release()
+    else:
+        with ExitStack() as stack:
+            stack.callback(_bar_lock.release)
+            terminal_bar = _TerminalBar(title, total, console)
+            with suppress(LiveError):  # raised if the caller draws on this console
+                stack.enter_context(terminal_bar.progress)
+            yield terminal_bar if terminal_bar.progress.live.is_started else Bar()
 
 
 def visible(text: object) -> str:

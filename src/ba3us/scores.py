@@ -139,7 +139,11 @@ class Neighbours:
             parts.append(similar.topk(count, dim=1))
         cosine = torch.cat([part.values for part in parts]).double().numpy()
         index = torch.cat([part.indices for part in parts]).numpy()
-        return cls(index, _normalised(index, np.exp((cosine - 1) / _WIDTH)))
+        places = (np.repeat(np.arange(len(index)), count), index.ravel())
+        matrix = sparse.csr_matrix((np.exp((cosine - 1) / _WIDTH).ravel(), places), shape=(len(index),) * 2)
+        both = matrix.maximum(matrix.T).tocsr()  # either neighbour of a pair counts for both
+        total = np.asarray(both.sum(axis=1)).ravel()
+        return cls(index, sparse.diags(1 / np.maximum(total, 1e-300)) @ both)
 
     def agreement(self, predictions: np.ndarray) -> tuple[float, float]:
         """How often neighbours have the same predicted class, and how often any two samples have, by chance."""
@@ -173,13 +177,3 @@ class Neighbours:
         for _ in range(_ROUNDS if self.index.shape[1] else 0):
             smooth = _SMOOTHING * (self.weights @ smooth) + (1 - _SMOOTHING) * probabilities
         return smooth
-
-
-def _normalised(index: np.ndarray, weights: np.ndarray) -> sparse.csr_matrix:
-    """A symmetric neighbour matrix whose rows sum to one: either neighbour of a pair counts for both."""
-    n, count = index.shape
-    places = (np.repeat(np.arange(n), count), index.ravel())
-    matrix = sparse.csr_matrix((weights.ravel(), places), shape=(n, n))
-    both = matrix.maximum(matrix.T).tocsr()
-    total = np.asarray(both.sum(axis=1)).ravel()
-    return sparse.diags(1 / np.maximum(total, 1e-300)) @ both

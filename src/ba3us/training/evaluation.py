@@ -184,11 +184,6 @@ class SelectionRule:
             return self._checked(outputs.logits.argmax(dim=1).cpu().numpy())
         return self._checked(outputs)
 
-    @property
-    def works_on_records(self) -> bool:
-        """Whether :meth:`score_recorded` can score evaluations of a run that has ended."""
-        return self.recorded is not None or self.reads == "predictions"
-
     def score_recorded(self, evaluation: Evaluation) -> float:
         """The score of a recorded evaluation, from its label-free scores or its predictions."""
         if self.recorded is None:
@@ -223,8 +218,8 @@ def register_rule(rule: SelectionRule) -> SelectionRule:
 
 
 def rules_for_records() -> dict[str, SelectionRule]:
-    """The rules that can be applied to runs that have ended."""
-    return {name: rule for name, rule in RULES.items() if rule.works_on_records}
+    """The rules that :meth:`SelectionRule.score_recorded` can apply to runs that have ended."""
+    return {name: rule for name, rule in RULES.items() if rule.recorded or rule.reads == "predictions"}
 
 
 def find_rule(selection: str | SelectionRule | Callable[[DomainOutputs], Any]) -> SelectionRule:

@@ -244,7 +244,7 @@ class ProgressBar(Callback):
         self._values = {}
         phases = trainer.recipe.phases
         total = sum(phase.steps for phase in phases)
-        title = self._title(phases[0].name)
+        title = f"{self.title} {phases[0].name}".strip()
         self._bar = self._stack.enter_context(bar(title, total, console=self.console))
 
     def on_step(self, trainer: Trainer, step: Step) -> None:
@@ -264,14 +264,13 @@ class ProgressBar(Callback):
         """Release the terminal, also when training stops early."""
         self._stack.close()
 
-    def _title(self, phase: str) -> str:
-        return f"{self.title} {phase}".strip()
-
     def _update(self, trainer: Trainer, phase: str, steps: int) -> None:
         parts = [f.format(self._values[name]) for name, f in self._FORMATS.items() if name in self._values]
         parts += [f"rate × {trainer.lr_factor:g}"] if trainer.lr_factor != 1 else []
         parts += trainer.warnings
-        self._bar.update(trainer.recipe.before(phase) + steps, " · ".join(parts), self._title(phase))
+        self._bar.update(
+            trainer.recipe.before(phase) + steps, " · ".join(parts), f"{self.title} {phase}".strip()
+        )
 
 
 class TensorBoard(Callback):
