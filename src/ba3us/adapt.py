@@ -38,8 +38,8 @@ def train(
     show: bool = False,
 ) -> tuple[Run, Target]:
     """Train the method of a spec, or choose one; see :func:`ba3us.run.train.train_one`."""
-    do = train_auto if spec.method == AUTO else train_one
-    return do(spec, opened, callbacks=callbacks, state=state, resume=resume, show=show)
+    train_method = train_auto if spec.method == AUTO else train_one
+    return train_method(spec, opened, callbacks=callbacks, state=state, resume=resume, show=show)
 
 
 def adapt(
@@ -117,8 +117,8 @@ def predict(
     )
     parquet = is_parquet(out)
     model = Model.load(run / files.MODEL)
-    known = files.read_results(run / files.RESULTS, model.digest)["calibration"]
-    calibration = None if known is None else Calibration(**known)
+    saved = files.read_results(run / files.RESULTS, model.digest)["calibration"]
+    calibration = None if saved is None else Calibration(**saved)
     if max_error is not None:
         check_level(max_error)
         require(

@@ -32,9 +32,8 @@ _CHUNK_BYTES = 1 << 26  # hashed at a time
 class ArraySamples(Samples):
     """Arrays of one shape.
 
-    `network` names the small network of :data:`ba3us.nn.SMALL` for arrays that are not vectors. `backbone` and
-    `weights` are those that made the features, if known. `standardized` says whether the network begins by
-    standardising.
+    `network` is a small network of :data:`ba3us.nn.SMALL` for arrays that are not vectors. `backbone` and
+    `weights` produced the features, if known. If `standardized`, the network begins by standardising.
     """
 
     kind: ClassVar = "arrays"
@@ -100,7 +99,7 @@ class ArraySamples(Samples):
         opened = open_arrays(spec)
         require(
             opened.rows == tuple(sizes) and opened.classes == model.blueprint.classes,
-            f"The files have changed since the run: {opened.rows[0]} and {opened.rows[1]} rows, then "
+            f"The files have changed since the run: {opened.rows[0]} and {opened.rows[1]} rows in place of "
             f"{sizes[0]} and {sizes[1]}, or other classes.",
         )
         rows, target_rows = (evenly_spaced_indices(size, max_samples) for size in sizes)
@@ -112,15 +111,15 @@ class ArraySamples(Samples):
         )
 
     def describe(self) -> str:
-        """Name the small network, or what made the features."""
+        """Name the small network, or the backbone of the features."""
         return self.network or "a head on features" + (f" of {self.backbone}" if self.backbone else "")
 
     def read_some(self, spec: Spec, count: int) -> np.ndarray:
         """Read rows of the target's feature file."""
         features = read_array(str(spec.target)).features
-        some = np.asarray(features[evenly_spaced_indices(len(features), count)])
-        self.domain(some, "the target")  # checks the shape
-        return some
+        samples = np.asarray(features[evenly_spaced_indices(len(features), count)])
+        self.domain(samples, "the target")  # checks the shape
+        return samples
 
     def random_inputs(self, count: int) -> np.ndarray:
         """Draw standard normal arrays."""
@@ -160,11 +159,11 @@ class OpenedArrays(Opened):
         """Standardise if `spec` says so or a part of the source needs it; published settings never do."""
         if self.samples.network is not None:
             return self.samples
-        wanted = spec.standardize
-        if wanted is None:
-            some = self.source[:: -(-len(self.source) // 10_000)]
-            wanted = spec.protocol is None and far_from_unit(torch.from_numpy(np.array(some, float)))
-        return dataclasses.replace(self.samples, standardized=wanted)
+        standardized = spec.standardize
+        if standardized is None:
+            part = self.source[:: -(-len(self.source) // 10_000)]
+            standardized = spec.protocol is None and far_from_unit(torch.from_numpy(np.array(part, float)))
+        return dataclasses.replace(self.samples, standardized=standardized)
 
 
 def open_arrays(spec: Spec, show: bool = False) -> OpenedArrays:

@@ -125,8 +125,8 @@ class Model:
     def state(self) -> dict[str, Tensor]:
         """Copies of all weights and buffers."""
         front = {} if self.front is None else self.front.state_dict()
-        whole = self.module.state_dict() | {f"{_FRONT}{k}": v for k, v in front.items()}
-        return {k: v.detach().cpu().clone().contiguous() for k, v in whole.items()}
+        state = self.module.state_dict() | {f"{_FRONT}{k}": v for k, v in front.items()}
+        return {k: v.detach().cpu().clone().contiguous() for k, v in state.items()}
 
     def outputs(self, domain: Target, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Features and logits, batch by batch."""

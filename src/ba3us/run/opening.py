@@ -23,10 +23,10 @@ def open_spec(spec: Spec, show: bool = False) -> Opened:
 def digest(spec: Spec, opened: Opened, extra: Any) -> str:
     """Hash everything that the result depends on; `extra` is what only the caller knows."""
     # a run may be resumed with another on_nan: it has had no effect so far
-    known = dataclasses.replace(
+    relevant = dataclasses.replace(
         spec, source=None, target=None, cache_gb=None, workers=None, weights=None, on_nan="stop"
     )
-    text = repr((repr(known), spec.method_options(), opened.samples, opened.classes, extra))
+    text = repr((repr(relevant), spec.method_options(), opened.samples, opened.classes, extra))
     hasher = hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16)
     for part in opened.content():
         hasher.update(part)

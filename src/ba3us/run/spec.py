@@ -54,7 +54,7 @@ class Spec:
     protocol, task : str
         Use the settings published for a dataset (``office31``) and one of its tasks (``A->W``).
     selection : str or callable
-        The evaluation whose weights are kept: a rule of :mod:`ba3us.training.evaluation`, ``neighbours``, or a
+        The evaluation whose weights are used: a rule of :mod:`ba3us.training.evaluation`, ``neighbours``, or a
         function of the target's outputs.
     evaluate_every : int
         Also evaluate every so many steps of a named method, for finer curves and more checkpoints to select
@@ -130,9 +130,9 @@ class Spec:
                 require(high is None or value <= high, f"`{name}` is {value}: it must be {high} at the most.")
         if self.device is not None:
             check_accelerator(self.device)
-        for name, known in (("precision", PRECISIONS), ("on_nan", ON_NAN), ("on_collapse", ON_COLLAPSE)):
+        for name, choices in (("precision", PRECISIONS), ("on_nan", ON_NAN), ("on_collapse", ON_COLLAPSE)):
             value = getattr(self, name)
-            require(value in known, f"Unknown `{name}` {value!r}: choose one of {', '.join(known)}.")
+            require(value in choices, f"Unknown `{name}` {value!r}: choose one of {', '.join(choices)}.")
         require(
             self.task is None or self.protocol is not None,
             f"The task {self.task!r} is given without a protocol: add a `protocol`, such as office31.",
@@ -183,9 +183,9 @@ class Spec:
         """Write YAML without the fields that have their defaults."""
         require(isinstance(self.selection, str), "A selection that is a function can't be written to a file.")
         defaults = vars(Spec())
-        given = {name: value for name, value in vars(self).items() if value != defaults[name]}
-        given |= {name: os.path.abspath(given[name]) for name in _PATHS if name in given}
-        return yaml.safe_dump({"format": FORMAT, **given}, sort_keys=False, allow_unicode=True)
+        fields = {name: value for name, value in vars(self).items() if value != defaults[name]}
+        fields |= {name: os.path.abspath(fields[name]) for name in _PATHS if name in fields}
+        return yaml.safe_dump({"format": FORMAT, **fields}, sort_keys=False, allow_unicode=True)
 
     @classmethod
     def read(cls, path: str | Path) -> Spec:
@@ -200,9 +200,9 @@ class Spec:
             isinstance(content, dict) and content.pop("format", FORMAT) == FORMAT,
             f"{path} is not a spec of ba3us, or of another version: begin it with 'format: {FORMAT}'.",
         )
-        known = [f.name for f in dataclasses.fields(cls)]
+        fields = [f.name for f in dataclasses.fields(cls)]
         for name in content:
-            require(name in known, f"{path} has an unknown key {name!r}: {did_you_mean(str(name), known)}")
+            require(name in fields, f"{path} has an unknown key {name!r}: {did_you_mean(str(name), fields)}")
         for name in _PATHS:
             if isinstance(content.get(name), str):
                 content[name] = os.path.normpath(path.parent / content[name])
@@ -269,5 +269,5 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
         type(None): (value is None, ""),
     }
     declared = [types[each] for each in (get_args(kind) if isinstance(kind, UnionType) else (kind,))]
-    wanted = " or ".join(words for _, words in declared if words)
-    require(any(fits for fits, _ in declared), f"`{name}` is {value!r}: it must be {wanted}.")
+    types_in_words = " or ".join(words for _, words in declared if words)
+    require(any(fits for fits, _ in declared), f"`{name}` is {value!r}: it must be {types_in_words}.")
