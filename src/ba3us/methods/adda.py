@@ -12,7 +12,7 @@ from ba3us import losses
 from ba3us.methods.base import MethodInfo, Outputs, Step
 from ba3us.methods.options import NonNegative
 from ba3us.methods.registry import Published, Settings, register
-from ba3us.methods.shared import TwoEncoders, TwoEncodersOptions, domain_scores
+from ba3us.methods.shared import AdversarialOptions, SourceStageOptions, TwoEncoders, domain_scores
 from ba3us.nn import Network, reverse_gradient
 
 _TLL: Settings = {
@@ -31,7 +31,7 @@ _CLOSED = "TLL's settings for the full target; its discriminator has batch norm 
 
 
 @dataclass(frozen=True, kw_only=True)
-class ADDAOptions(TwoEncodersOptions):
+class ADDAOptions(AdversarialOptions, SourceStageOptions):
     """Settings of ADDA.
 
     `generator` is how the target encoder fools the discriminator: with ``inverted`` labels, as in the paper,

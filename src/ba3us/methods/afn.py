@@ -94,7 +94,6 @@ def _published(source_only: int, office31: int, office_home: int, closed: bool =
 class AFN(Method):
     """min  CE + norm terms of source and target + target entropy; no discriminator, no class weights."""
 
-    Options = AFNOptions
     options: AFNOptions
 
     @classmethod

@@ -172,17 +172,9 @@ class BA3US(Method):
         return self.num_classes * weights if self.options.form == "paper" else weights
 
 
-# ==================  ========  ============  ===============  =====
-# method              borrowed  m in L_cls^w  m in L_adv^ba    β
-# ==================  ========  ============  ===============  =====
-# E-DANN (Eq. 4)      none      yes           no               0
-# AUS                 none      yes           no               β
-# BAA                 ρ → 0     yes           yes              0
-# BA³US               ρ → 0     yes           yes              β
-# BA³US, gradual      ρ → 0     (1-p)/C + pm  (1-p)/C + pm     1
-# closed-set          ρ → 0     no            no               0, β
-# +CDAN               D sees vec(p ⊗ f) in place of f; the rest as above
-# ==================  ========  ============  ===============  =====
+# Without `rho` nothing is borrowed, without `beta` there is no AUS. `weight_alignment` puts m into L_adv^ba:
+# BAA and BA³US have it, E-DANN (Eq. 4) and AUS do not. For the closed set m is left out of L_cls^w, too.
+# With +CDAN, D sees vec(p ⊗ f) in place of f.
 
 _UNWEIGHTED: dict[str, Any] = {"weight_source": False, "weight_alignment": False}
 _OUTER = {

@@ -79,17 +79,14 @@ class DRCN(ClassWeighted):
         features, logits = network(x)
         return self._corrected(network, features) if self.options.correct == "target" else (features, logits)
 
-    def _weight(self, step: Step) -> float:
-        """λ rises slowly, because target samples are assigned by predictions, which are poor at first."""
-        return self.options.alignment_weight * ramp(step.number, step.horizon)
-
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy, weighted distance of the domains, target entropy."""
         c = self.options
-        entropy = losses.entropy(outputs.target.logits, floor=_FLOOR).mean()
+        # slowly, because target samples are assigned by predictions, which are poor at first
+        weight = c.alignment_weight * ramp(step.number, step.horizon)
         return source_risk(outputs.source, c) | {
-            "alignment": self._weight(step) * self.distance(outputs.source, outputs.target),
-            "entropy": c.entropy_weight * entropy,
+            "alignment": weight * self.distance(outputs.source, outputs.target),
+            "entropy": c.entropy_weight * losses.entropy(outputs.target.logits, floor=_FLOOR).mean(),
         }
 
     def distance(self, source: DomainOutputs, target: DomainOutputs) -> Tensor:

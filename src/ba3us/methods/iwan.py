@@ -16,8 +16,8 @@ from ba3us.methods.options import NonNegative
 from ba3us.methods.registry import TASKS, Published, Settings, register
 from ba3us.methods.shared import (
     AdversarialOptions,
+    SourceStageOptions,
     TwoEncoders,
-    TwoEncodersOptions,
     domain_scores,
     reversed_domain_loss,
     sample_weights,
@@ -125,7 +125,7 @@ _PUBLISHED = Published(
 
 
 @dataclass(frozen=True, kw_only=True)
-class IWANOriginalOptions(TwoEncodersOptions):
+class IWANOriginalOptions(AdversarialOptions, SourceStageOptions):
     """Settings of the two-encoder IWAN; its λ stays small and also scales the entropy's gradient.
 
     The released λ of 0.1 belongs to a smaller learning rate. At the default rate here it lost the classes in

@@ -190,11 +190,6 @@ class Selective(ClassWeighted):
             nn.init.normal_(weight, 0.0, std)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TwoEncodersOptions(AdversarialOptions, SourceStageOptions):
-    """Settings of a method with two encoders, which first trains on the source."""
-
-
 class TwoEncoders(Method):
     """Source and target each have an encoder; the classifier is the source's.
 
@@ -202,9 +197,9 @@ class TwoEncoders(Method):
     network goes on as the target's, with the classifier frozen.
     """
 
-    options: TwoEncodersOptions
+    options: SourceStageOptions
 
-    def __init__(self, options: TwoEncodersOptions, network: Network) -> None:
+    def __init__(self, options: SourceStageOptions, network: Network) -> None:
         super().__init__(options, network)
         self.source_encoder = copy.deepcopy(_encoder(network)).requires_grad_(False)
 

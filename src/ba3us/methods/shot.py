@@ -44,15 +44,13 @@ class SHOTOptions(SourceStageOptions):
         return self.refresh_every or max(1, (self.steps - self.first_stage) // 15)
 
 
-def _published(name: str) -> Published:
+_RUN: Settings = {"batch_size": 64, "learning_rate": 0.01, "decay_gamma": 10.0, "smallest_class": 10}
+
+
+def _stages(source: int, target: int) -> Settings:
     """50 epochs over nine tenths of the source, then 15 over the target."""
-    settings: Settings = {"batch_size": 64, "learning_rate": 0.01, "decay_gamma": 10.0, "smallest_class": 10}
-
-    def count(source: int, target: int) -> Settings:
-        stages = 50 * -(-source * 9 // 640), 15 * -(-target // 64)
-        return {"steps": sum(stages), "source_steps": stages[0], "decay_steps": stages[1]}
-
-    return Published(settings, by_epochs(name, count))
+    stages = 50 * -(-source * 9 // 640), 15 * -(-target // 64)
+    return {"steps": sum(stages), "source_steps": stages[0], "decay_steps": stages[1]}
 
 
 def pseudo_labels(features: Tensor, logits: Tensor, smallest_class: int) -> Tensor:
@@ -83,7 +81,7 @@ def pseudo_labels(features: Tensor, logits: Tensor, smallest_class: int) -> Tens
         "smallest class that counts shrinks with the target (the released ten lost two of ten classes of 157 "
         "samples); where no class is large enough, every predicted one is used.",
     ),
-    protocols={"office-home": _published("office-home")},
+    {"office-home": Published(_RUN, by_epochs("office-home", _stages))},
 )
 class SHOT(Method):
     """Source: smoothed CE. Target, classifier frozen: min  0.3·CE(pseudo-labels) + H."""

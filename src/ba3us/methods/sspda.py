@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ba3us import losses
 from ba3us.errors import require
-from ba3us.methods.base import DomainOutputs, Inputs, Method, MethodInfo, Outputs, Step
+from ba3us.methods.base import Inputs, Method, MethodInfo, Outputs, Step
 from ba3us.methods.options import Fraction, NonNegative, Range, Size
 from ba3us.methods.registry import register, with_budget
 from ba3us.methods.shared import SourceRiskOptions, source_risk
@@ -131,14 +131,12 @@ class SSPDA(Method):
     def losses(self, outputs: Outputs, step: Step) -> dict[str, Tensor]:
         """Cross-entropy, the puzzles, target entropy."""
         c, target = self.options, outputs.target
-        return source_risk(outputs.source, c) | {
-            "jigsaw": c.jigsaw_weight * self.puzzle_loss(target),
-            "entropy": c.entropy_weight * losses.entropy(target.logits).mean(),
-        }
-
-    def puzzle_loss(self, target: DomainOutputs) -> Tensor:
-        """Cross-entropy of recognising the order, over ordered and shuffled images."""
+        # which order, for ordered (0) and for shuffled images
         scores = self.jigsaw(torch.cat([target.features, target.extra["features"]]))
         puzzle = target.extra["puzzle"]
         labels = torch.cat([torch.zeros_like(puzzle), puzzle])
-        return losses.weighted_cross_entropy(scores, labels, torch.ones_like(scores[:, 0]))
+        jigsaw = losses.weighted_cross_entropy(scores, labels, torch.ones_like(scores[:, 0]))
+        return source_risk(outputs.source, c) | {
+            "jigsaw": c.jigsaw_weight * jigsaw,
+            "entropy": c.entropy_weight * losses.entropy(target.logits).mean(),
+        }

@@ -43,7 +43,6 @@ class TransportOptions(SourceRiskOptions):
 class Transport(Method):
     """min  CE + η3·Σ π∘M, by the plan of a subclass."""
 
-    Options = TransportOptions
     options: TransportOptions
 
     def plan(self, cost: np.ndarray, step: Step) -> np.ndarray:
