@@ -116,7 +116,7 @@ def results() -> dict[str, Any]:
         "Result": trained,
         "prepared rule": RULES["neighbours"].prepared(source, target, True),
         "Target": Target(XT),
-        "CandidateResult": CandidateResult(CANDIDATES[0], np.eye(3), 1.0, "it diverged"),
+        "CandidateResult": CandidateResult(CANDIDATES[0], np.eye(3), "it diverged"),
         "Outcome": Outcome(evaluations, evaluations, predictions, means, {"entropy": 1}, 4, 1.0, 0.5, {}),
         **{f"rule {name}": rule for name, rule in RULES.items()},
         **{f"options {entry.name}": entry.options() for entry in methods.entries()},

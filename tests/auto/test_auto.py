@@ -7,7 +7,10 @@ import json
 import math
 import subprocess
 import sys
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,7 +50,7 @@ def chosen(probabilities, near, method):
     first, *others = probabilities
     choice = Ensemble(near, first)
     for number, p in enumerate(others):
-        choice.add(CandidateResult(Candidate(f"m{number}", method), p, 0.0))
+        choice.add(CandidateResult(Candidate(f"m{number}", method), p))
     return choice
 
 
@@ -71,8 +74,8 @@ def test_a_member_that_collapsed_has_no_vote_and_a_collapse_is_never_called_help
         and choice.leaderboard()["rejected_because"].str.contains("fall onto 1.0").sum() == 1
     )
     collapsed = Agreement.of(astray.argmax(axis=1), near)
-    assert not verdicts.has_evidence(collapsed, choice.plain)
-    assert verdicts.has_evidence(choice.plain, choice.plain)
+    assert not verdicts.has_evidence(collapsed, choice.source_only)
+    assert verdicts.has_evidence(choice.source_only, choice.source_only)
 
 
 def test_a_script_without_a_guard_can_try_members_side_by_side(tmp_path):
@@ -83,7 +86,7 @@ def test_a_script_without_a_guard_can_try_members_side_by_side(tmp_path):
         "import numpy as np\n"
         "from ba3us import PartialAdapter\n"
         "from ba3us.auto import candidates\n"
-        "candidates.cores = lambda: 2\n"
+        "candidates.cpu_count = lambda: 2\n"
         "X = np.random.default_rng(0).standard_normal((60, 4)) + 4 * np.eye(4)[np.arange(60) % 4]\n"
         "model = PartialAdapter(preset='best', steps=3).fit(X, np.arange(60) % 4, X[:30] + 0.1)\n"
         "print(len(model.predict(X)))\n"
@@ -95,12 +98,11 @@ def test_a_script_without_a_guard_can_try_members_side_by_side(tmp_path):
 
 
 def test_a_worker_that_dies_is_no_loss(monkeypatch):
-    class Died:
-        def result(self):
-            raise BrokenProcessPool
-
-    spec = Spec(method="auto", method_params=STEPS)
-    here = candidates._answer(Died(), candidates.FAST[0], spec, None, opened(), math.inf)
+    died = Future()
+    died.set_exception(BrokenProcessPool())
+    pool = SimpleNamespace(submit=lambda *_: died)
+    monkeypatch.setattr(candidates, "_process_pool", lambda *_: nullcontext(pool))
+    (here,) = candidates.train_candidates(candidates.FAST, Spec(method_params=STEPS), opened(), None, math.inf)
     assert here.probabilities.shape == (90, 4)
 
 
@@ -233,7 +235,7 @@ def test_robust_members_vote_and_the_board_says_so():
 def test_a_member_that_fails_is_a_row_with_its_reason():
     near = Neighbours.among(torch.randn(20, 3), torch.zeros(3))
     choice = Ensemble(near, np.eye(3)[np.arange(20) % 3])
-    choice.add(CandidateResult(Candidate("broken", "safn"), None, 1.0, "The loss became nan."))
+    choice.add(CandidateResult(Candidate("broken", "safn"), None, "The loss became nan."))
     assert (
         choice.leaderboard().set_index("candidate").loc["broken", "rejected_because"] == "The loss became nan."
     )
@@ -385,7 +387,7 @@ def test_published_settings_are_not_scaled():
             "Unknown option 'beta': choose one of: batch_size, force, preset, steps, time_limit",
         ),
         ({"method_params": {"time_limit": 0}}, "Option 'time_limit' is 0: it must be above 0"),
-        ({"selection": "last"}, "The `selection` 'last' is for named methods: leave it out"),
+        ({"selection": "last"}, "`selection` 'last' is for named methods: leave it out"),
         ({"evaluate_every": 5}, "`evaluate_every` 5 is for named methods: leave it out"),
         ({"protocol": "office31"}, "office31"),
     ],

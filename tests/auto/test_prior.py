@@ -87,7 +87,7 @@ def test_a_model_that_was_taught_the_target_is_left_alone(data):
     spec = asked(folder, method="auto", method_params={"steps": 20, "force": True}, correct_prior=True)
     run = adapt(spec, folder / "taught")
     assert (
-        any("taught the target's own rows" in note for note in run.notes)
+        any("trained on the target's own samples" in note for note in run.notes)
         and "em_proportion" not in run.presence
     )
 

@@ -1,22 +1,22 @@
-"""The members of an automatic choice: which systems are tried, and what each says of the target."""
+"""Candidates of the automatic choice: which methods are tried, and their training, side by side if possible."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from multiprocessing import current_process, get_context, parent_process
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,57 +31,13 @@ from ba3us.run.spec import Spec, place
 from ba3us.run.train import train_one
 from ba3us.training.checkpoints import seeded
 
-# --- workers ----------------------------------------------------------------------------------------------
-# Processes that work for this one, and end with it however it ends.
-
-
-def serve_parent() -> None:
-    """In a worker: leave Ctrl-C to the parent, and end when it is gone, even if it was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    if parent is None:
-        return
-
-    def end_with_it() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=end_with_it, daemon=True).start()
-
-
-@contextmanager
-def main_unseen() -> Iterator[None]:
-    """Processes that are started meanwhile don't import the caller's script, which may have no `main` guard."""
-    main = sys.modules["__main__"]
-    names = ("__spec__", "__file__")
-    before = {name: getattr(main, name) for name in names if hasattr(main, name)}
-    main.__spec__ = None
-    main.__dict__.pop("__file__", None)
-    try:
-        yield
-    finally:
-        vars(main).update(before)
-
-
-def end_workers(pool: ProcessPoolExecutor, at_once: bool) -> None:
-    """Let the processes of a pool go, without what they are doing if `at_once`."""
-    for process in list((pool._processes or {}).values()) if at_once else ():
-        process.terminate()
-    pool.shutdown(wait=True, cancel_futures=True)
-
-
-# --- portfolio --------------------------------------------------------------------------------------------
-# The members of an automatic choice: which systems are tried, and what each says of the target.
-
-
-THREADS = 1  # of a member, so that it is the same whether members run one by one or side by side
-_SHIPPED = 1 << 30  # bytes: samples beyond are not sent to other processes
-_SMALL = {"discriminator_hidden": 256}
+THREADS = 1  # of a candidate, so that results are the same one by one and side by side
+_MAX_SENT = 1 << 30  # bytes of samples that are sent to other processes
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A system that is tried: its name in the leaderboard, the method, its options and which seed."""
+    """A method that is tried: its name in the leaderboard, its options, and an offset of the seed."""
 
     name: str
     method: str
@@ -89,13 +45,13 @@ class Candidate:
     seed: int = 0
 
     def spec(self, spec: Spec) -> Spec:
-        """What it is to do, where `spec` asks for an automatic choice."""
+        """The candidate's own spec, given the `spec` of the automatic choice."""
         config = spec.method_options()
         options = {"steps": config.steps, "batch_size": config.batch_size} | self.options
-        longer = options.pop("longer", 1)
+        options["steps"] *= options.pop("longer", 1)
         return Spec(
             method=self.method,
-            method_params=options | {"steps": longer * options["steps"]},
+            method_params=options,
             selection="last",
             standardize=spec.standardize,
             seed=spec.seed + self.seed,
@@ -111,10 +67,11 @@ def _seeds(count: int, name: str, method: str, **options: Any) -> tuple[Candidat
     )
 
 
-# Robust ones do not sharpen the target's predictions, so they can't make early mistakes firm.
+# Robust methods do not minimise entropy on the target, so they can't reinforce early mistakes.
 FAST = _seeds(1, "SAFN", "safn")
 ROBUST = (*_seeds(2, "SAFN", "safn"), *_seeds(2, "HAFN", "hafn"))
-# These sharpen; they are tried where source-only already follows the target's neighbourhoods.
+# These do. They are tried where source-only's classes already agree among neighbours.
+_SMALL = {"discriminator_hidden": 256}
 SHARPENING = (
     *_seeds(2, "E-DANN", "e-dann", gradual_weights=True, **_SMALL),
     *_seeds(2, "BA³US, gradual", "ba3us-gradual", **_SMALL),
@@ -125,115 +82,126 @@ SHARPENING = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class CandidateResult:
-    """What became of a member: class probabilities of the target's rows, or why there are none."""
+class CandidateResult(NamedTuple):
+    """A candidate's class probabilities for the target samples, or why its training failed."""
 
     candidate: Candidate
     probabilities: np.ndarray | None
-    seconds: float
     failure: str = ""
 
 
 def train_candidates(
-    members: Sequence[Candidate], spec: Spec, opened: OpenedArrays, kept: Path | None, until: float
+    candidates: Sequence[Candidate], spec: Spec, opened: OpenedArrays, cache: Path | None, until: float
 ) -> Iterator[CandidateResult]:
-    """Train members, side by side where there are cores; none is begun after `until` (monotonic seconds).
+    """Train candidates, side by side if there are cores, and yield their results in order.
 
-    Those that have ended lie in the folder `kept`, and are not trained again.
+    None is started after `until`, a time of ``time.monotonic``. Results are stored in the folder `cache`, and
+    read from there after an interruption.
     """
-    with _pool(members, spec, opened) as pool:
-        if pool is None:
-            found = (_train_or_read(candidate, spec, kept, opened, until) for candidate in members)
-        else:
-            with main_unseen():
-                jobs = [pool.submit(_in_worker, candidate, spec, kept, until) for candidate in members]
-            found = (
-                _answer(job, candidate, spec, kept, opened, until) for job, candidate in zip(jobs, members)
-            )
-        yield from (result for result in found if result is not None)
-
-
-def _answer(job: Future[CandidateResult | None], candidate: Candidate, *given: Any) -> CandidateResult | None:
-    """What a worker says; if it has died (killed for its memory, say), the member is trained here."""
-    try:
-        return job.result()
-    except BrokenProcessPool:
-        return _train_or_read(candidate, *given)
+    with _process_pool(candidates, spec, opened) as pool:
+        futures = []
+        if pool is not None:
+            with _hidden_main():
+                futures = [pool.submit(_train_in_worker, each, spec, cache, until) for each in candidates]
+        for candidate, future in zip_longest(candidates, futures):
+            try:
+                result = future.result() if future else _train_or_read(candidate, spec, cache, opened, until)
+            except BrokenProcessPool:  # a worker was killed, for its memory, say: train here
+                result = _train_or_read(candidate, spec, cache, opened, until)
+            if result is not None:
+                yield result
 
 
 def _train_or_read(
-    candidate: Candidate, spec: Spec, kept: Path | None, opened: OpenedArrays, until: float
+    candidate: Candidate, spec: Spec, cache: Path | None, opened: OpenedArrays, until: float
 ) -> CandidateResult | None:
-    """Train a candidate, or read the result that an interrupted run has left."""
-    asked = candidate.spec(spec)
-    file = None if kept is None else kept / f"{_digest(asked, opened)}.npz"
-    if file is not None and (found := _read(file, candidate)) is not None:
-        return found
+    """Train a candidate, or read the result that an interrupted run has stored; None if it is too late."""
+    own_spec, file = candidate.spec(spec), None
+    if cache is not None:
+        file = cache / f"{opening.digest(own_spec, opened, (__version__, torch.__version__))}.npz"
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                return CandidateResult(candidate, stored["probabilities"])
+        except Exception:
+            pass  # not there, or damaged: train
     if time.monotonic() > until:
         return None
-    start = time.perf_counter()
     try:
-        with seeded(asked.seed, THREADS):
-            run, target = train_one(asked, opened)
-            result = CandidateResult(candidate, run.probabilities(target), time.perf_counter() - start)
+        with seeded(own_spec.seed, THREADS):
+            run, target = train_one(own_spec, opened)
+            probabilities = run.probabilities(target)
     except UserError as error:
-        return CandidateResult(candidate, None, time.perf_counter() - start, str(error))
+        return CandidateResult(candidate, None, str(error))
     if file is not None:
         with new_file(file) as part, part.open("wb") as stream:
-            np.savez(stream, probabilities=result.probabilities, seconds=result.seconds)  # type: ignore[arg-type]
-    return result
+            np.savez(stream, probabilities=probabilities)  # type: ignore[arg-type]
+    return CandidateResult(candidate, probabilities)
 
 
-def _read(file: Path, candidate: Candidate) -> CandidateResult | None:
-    """What was kept; a file that is damaged is as good as none."""
-    try:
-        with np.load(file, allow_pickle=False) as found:
-            return CandidateResult(candidate, found["probabilities"], float(found["seconds"]))
-    except Exception:
-        return None
+# --- worker processes ---------------------------------------------------------------------------------------
 
-
-def _digest(spec: Spec, opened: OpenedArrays) -> str:
-    hasher = hashlib.blake2b(
-        repr(opening.digest(spec, opened, (__version__, torch.__version__))).encode(), digest_size=16
-    )
-    return hasher.hexdigest()
-
-
-# --- side by side -------------------------------------------------------------------------------------------
-
-_OPENED: OpenedArrays | None = None  # of a worker process
+_OPENED: OpenedArrays | None = None  # the samples, in a worker process
 
 
 @contextmanager
-def _pool(
-    members: Sequence[Candidate], spec: Spec, opened: OpenedArrays
+def _process_pool(
+    candidates: Sequence[Candidate], spec: Spec, opened: OpenedArrays
 ) -> Iterator[ProcessPoolExecutor | None]:
-    """Processes, if there are members enough, cores, and samples that can be sent."""
-    workers = min(len(members), cpu_count())
+    """Start worker processes if they pay; None if not. An error terminates them."""
+    workers = min(len(candidates), cpu_count())
+    alone = workers < 2 or current_process().daemon  # a benchmark's worker can't have workers of its own
     size = opened.source.nbytes + opened.target.nbytes
-    alone = workers < 2 or current_process().daemon  # a worker of a benchmark has no workers of its own
-    if alone or len(members) < 3 or size > _SHIPPED or place(spec) != "cpu":
+    if alone or len(candidates) < 3 or size > _MAX_SENT or place(spec) != "cpu":
         yield None
         return
-    plain = dataclasses.replace(opened, paths=None, notes=[], skipped={})
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _open, (plain,))
-    ended = False
+    samples = dataclasses.replace(opened, paths=None, notes=[], skipped={})
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (samples,))
     try:
         yield pool
-        ended = True
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
     finally:
-        end_workers(pool, at_once=not ended)
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _open(opened: OpenedArrays) -> None:
+@contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Keep processes that start meanwhile from importing the caller's script: it may have no `main` guard."""
+    main = sys.modules["__main__"]
+    before = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
+    main.__spec__ = None
+    main.__dict__.pop("__file__", None)
+    try:
+        yield
+    finally:
+        vars(main).update(before)
+
+
+def _start_worker(opened: OpenedArrays) -> None:
     global _OPENED
     _OPENED = opened
     serve_parent()
     torch.set_num_threads(THREADS)
 
 
-def _in_worker(candidate: Candidate, spec: Spec, kept: Path | None, until: float) -> CandidateResult | None:
+def serve_parent() -> None:
+    """In a worker process: leave Ctrl-C to the parent, and end when the parent ends, even if it was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _train_in_worker(
+    candidate: Candidate, spec: Spec, cache: Path | None, until: float
+) -> CandidateResult | None:
     assert _OPENED is not None
-    return _train_or_read(candidate, spec, kept, _OPENED, until)
+    return _train_or_read(candidate, spec, cache, _OPENED, until)

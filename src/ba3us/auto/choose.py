@@ -1,11 +1,12 @@
-"""The automatic choice: systems are tried beside source-only, and one network is taught what holds.
+"""The automatic choice: candidates are tried beside source-only, and one network learns the chosen predictions.
 
-1. Source-only is trained, and κ, the agreement of its classes among the target's own neighbours, is measured.
-2. Members are trained (:mod:`ba3us.auto.candidates`) and heard (:mod:`ba3us.auto.ensemble`): they vote, and
-   source-only has half of the votes, so that it outvotes a member that went astray.
-3. What was voted is smoothed over the target's neighbours.
-4. A plain network learns the source's rows and the target's under these classes: one small model serves.
-5. The verdict (:mod:`ba3us.assess.verdict`) compares. Without evidence, source-only is served.
+1. Source-only is trained, and κ, the agreement of its predictions among the target's neighbours, is computed.
+2. Candidates are trained (:mod:`ba3us.auto.candidates`) and combined (:mod:`ba3us.auto.ensemble`): a weighted
+   average, in which source-only has half of the weight, so that it outweighs a candidate that failed.
+3. The chosen probabilities are smoothed over the target's neighbours.
+4. A source-only network is trained on the source and on the target with these classes: they are distilled into
+   one small model.
+5. The verdict (:mod:`ba3us.assess.verdict`) compares. Without evidence, source-only is used.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ba3us.assess import verdict as verdicts
 from ba3us.assess.presence import presence_uncertainty
-from ba3us.assess.verdict import ADAPTED, NEAR, SOURCE_ONLY, Verdict
+from ba3us.assess.verdict import ADAPTED, NEAR, SOURCE_ONLY, Verdict, judge_auto
 from ba3us.auto.candidates import FAST, ROBUST, SHARPENING, train_candidates
 from ba3us.auto.ensemble import Ensemble
 from ba3us.auto.guard import AutoInputs, calibrate_run, source_only_run, source_only_spec
@@ -29,7 +29,7 @@ from ba3us.data.domains import PseudoLabelledSource
 from ba3us.errors import require
 from ba3us.methods.auto import AutoOptions
 from ba3us.methods.registry import get
-from ba3us.progress import Bar, bar
+from ba3us.progress import bar
 from ba3us.run import storage as files
 from ba3us.run.run import Run
 from ba3us.run.samples import Domains, Opened
@@ -38,7 +38,7 @@ from ba3us.run.train import presence_table, train_one
 from ba3us.training import Callback
 from ba3us.training.distributed import ProcessGroup
 
-_LONGER = 2  # the taught network learns for so many times a member's updates
+_DISTILLED_STEPS = 2  # steps of the distilled network, as a multiple of a candidate's
 
 
 def train_auto(
@@ -50,7 +50,7 @@ def train_auto(
     resume: bool = False,
     show: bool = False,
 ) -> tuple[Run, Target]:
-    """Carry out ``method: auto``; as :func:`ba3us.run.train.train_one`."""
+    """Carry out ``method: auto``; parameters as in :func:`ba3us.run.train.train_one`."""
     config, start = spec.method_options(), time.perf_counter()
     assert isinstance(config, AutoOptions)
     check_auto(spec)
@@ -58,88 +58,85 @@ def train_auto(
         ProcessGroup.current().size == 1,
         "The automatic choice is made in one process: name a `method` for several devices.",
     )
-    require(
-        spec.selection == "entropy",
-        f"The `selection` {spec.selection!r} is for named methods: leave it out, or name a `method` too.",
-    )
-    require(
-        spec.evaluate_every is None,
-        f"`evaluate_every` {spec.evaluate_every} is for named methods: leave it out, or name a `method` too.",
-    )
-    kept = None if state is None else files.candidates_folder(state)
+    for name, is_default in (
+        ("selection", spec.selection == "entropy"),
+        ("evaluate_every", spec.evaluate_every is None),
+    ):
+        value = getattr(spec, name)
+        require(is_default, f"`{name}` {value!r} is for named methods: leave it out, or name a `method` too.")
     total = 2 + (len(FAST) if config.preset == "fast" else len(ROBUST + SHARPENING))
     inputs = AutoInputs.of(spec, opened, show)
-    with bar("auto", total, show) as shown:
-        plain = source_only_run(spec, opened, inputs, callbacks)
-        choice = Ensemble(inputs.near, plain.probabilities(inputs.shown.target))
-        shown.update(1, f"source-only κ {choice.plain.kappa:.2f}")
-        _try_members(choice, inputs, spec, config, kept, shown)
-        lessons = PseudoLabelledSource(*inputs.domains, inputs.rows, choice.labels())
-        seen = Domains(lessons, inputs.domains.target)
-        distilled, target = train_one(_taught(spec), opened, domains=seen, callbacks=callbacks)
-        changed = float(np.mean(distilled.best.predictions != plain.best.predictions))
-        best = choice.best
-        said = verdicts.judge_auto(best.name, best.standing, choice.plain, changed, config.force)
-        shown.update(total, f"{best.name} κ {best.standing.kappa:.2f}, {said.outcome}")
-        run = _run(spec, plain, distilled, choice, said)
+    with bar("auto", total, show) as progress_bar:
+        source_only = source_only_run(spec, opened, inputs, callbacks)
+        ensemble = Ensemble(inputs.neighbours, source_only.probabilities(inputs.sampled.target))
+        progress_bar.update(1, f"source-only κ {ensemble.source_only.kappa:.2f}")
+
+        candidates = FAST if config.preset == "fast" else ROBUST
+        if config.preset == "best" and ensemble.source_only.kappa >= NEAR:
+            candidates += SHARPENING
+        results = train_candidates(
+            candidates,
+            dataclasses.replace(spec, standardize=inputs.standardize),
+            inputs.vectors,
+            None if state is None else files.candidates_folder(state),
+            time.monotonic() + (config.time_limit or math.inf),
+        )
+        for done, result in enumerate(results, start=2):
+            ensemble.add(result)
+            best = ensemble.best
+            progress_bar.update(done, f"{result.candidate.name}; {best.name} κ {best.agreement.kappa:.2f}")
+
+        distilled_spec = dataclasses.replace(
+            source_only_spec(spec),
+            method=spec.method,
+            method_params=dataclasses.asdict(config) | {"steps": _DISTILLED_STEPS * config.steps},
+            selection="last",
+        )
+        pseudo_labelled = PseudoLabelledSource(*inputs.domains, inputs.indices, ensemble.labels())
+        distilled, target = train_one(
+            distilled_spec,
+            opened,
+            domains=Domains(pseudo_labelled, inputs.domains.target),
+            callbacks=callbacks,
+        )
+        changed = float(np.mean(distilled.best.predictions != source_only.best.predictions))
+        best = ensemble.best
+        verdict = judge_auto(best.name, best.agreement, ensemble.source_only, changed, config.force)
+        progress_bar.update(total, f"{best.name} κ {best.agreement.kappa:.2f}, {verdict.outcome}")
+        run = _judged_run(spec, source_only, distilled, ensemble, verdict)
         run = calibrate_run(run, target, spec, opened, inputs)
     seconds = round(time.perf_counter() - start, 2)
     return dataclasses.replace(run, about=run.about | {"seconds": seconds}), target
 
 
-def _try_members(
-    choice: Ensemble, inputs: AutoInputs, spec: Spec, config: AutoOptions, kept: Path | None, shown: Bar
-) -> None:
-    until = time.monotonic() + config.time_limit if config.time_limit else math.inf
-    members = FAST if config.preset == "fast" else ROBUST
-    if config.preset == "best" and choice.plain.kappa >= NEAR:
-        members += SHARPENING
-    for done, result in enumerate(
-        train_candidates(members, inputs.scaled(spec), inputs.opened, kept, until), start=2
-    ):
-        choice.add(result)
-        shown.update(done, f"{result.candidate.name}; {choice.best.name} κ {choice.best.standing.kappa:.2f}")
-
-
-def _taught(spec: Spec) -> Spec:
-    """The network that learns what was chosen."""
-    config = spec.method_options()
-    options = dataclasses.asdict(config) | {"steps": _LONGER * config.steps}
+def _judged_run(spec: Spec, source_only: Run, distilled: Run, ensemble: Ensemble, verdict: Verdict) -> Run:
+    """One run with the verdict, and an evaluation each of source-only, the adapted model and the used one."""
+    if verdict.model_used == ADAPTED:
+        used, kappa, changed = distilled, ensemble.best.agreement.kappa, verdict.figures["changed"]
+    else:
+        used, kappa, changed = source_only, ensemble.source_only.kappa, 0.0
+    uncertainty = presence_uncertainty(kappa, NEAR, changed)
     return dataclasses.replace(
-        source_only_spec(spec), method=spec.method, method_params=options, selection="last"
-    )
-
-
-def _run(spec: Spec, plain: Run, distilled: Run, choice: Ensemble, said: Verdict) -> Run:
-    """One run of it all, with an evaluation of source-only, of what was adapted, and of what is served."""
-    served = distilled if said.model_used == ADAPTED else plain
-    looks = [
-        dataclasses.replace(plain.best, phase=SOURCE_ONLY, candidate=False),
-        dataclasses.replace(distilled.best, phase=ADAPTED, candidate=False),
-        dataclasses.replace(served.best, phase="used", candidate=True),
-    ]
-    full = dataclasses.replace(
-        spec,
-        method_params=dataclasses.asdict(spec.method_options()),
-        n_threads=served.spec.n_threads,
-        train=served.spec.train,
-        standardize=served.spec.standardize,
-    )
-    about = served.about | {
-        "settings": get(spec.method).settings_note(spec.method_options()),
-        "selected": served.about["selected"] | {"evaluation": len(looks) - 1, "rule": "auto"},
-    }
-    judged, changed = choice.best.standing, said.figures["changed"]
-    if said.model_used == SOURCE_ONLY:
-        judged, changed = choice.plain, 0.0
-    uncertainty = presence_uncertainty(judged.kappa, NEAR, changed)
-    return dataclasses.replace(
-        served,
-        spec=full,
-        evaluations=looks,
-        best_index=len(looks) - 1,
-        about=about,
-        verdict=said,
-        leaderboard=choice.leaderboard(),
-        presence=presence_table(served.best, served.model.blueprint.classes, choice.smoothed, uncertainty),
+        used,
+        spec=dataclasses.replace(
+            spec,
+            method_params=dataclasses.asdict(spec.method_options()),
+            n_threads=used.spec.n_threads,
+            train=used.spec.train,
+            standardize=used.spec.standardize,
+        ),
+        evaluations=[
+            dataclasses.replace(source_only.best, phase=SOURCE_ONLY, candidate=False),
+            dataclasses.replace(distilled.best, phase=ADAPTED, candidate=False),
+            dataclasses.replace(used.best, phase="used", candidate=True),
+        ],
+        best_index=2,
+        about=used.about
+        | {
+            "settings": get(spec.method).settings_note(spec.method_options()),
+            "selected": used.about["selected"] | {"evaluation": 2, "rule": "auto"},
+        },
+        verdict=verdict,
+        leaderboard=ensemble.leaderboard(),
+        presence=presence_table(used.best, used.model.blueprint.classes, ensemble.alternatives, uncertainty),
     )

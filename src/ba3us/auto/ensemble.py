@@ -1,109 +1,111 @@
-"""What is to be believed of a target's rows after several systems were heard; no label has a part in it."""
+"""The ensemble of candidates: their weighted average, and the predictions that are chosen without labels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from ba3us.assess import verdict as verdicts
-from ba3us.assess.verdict import SOURCE_ONLY, Agreement
+from ba3us.assess.verdict import SOURCE_ONLY, Agreement, rejection_reason
 from ba3us.auto.candidates import ROBUST, CandidateResult
 from ba3us.scores import Neighbours
 
 WEIGHTED_AVERAGE, TOP = "weighted average", "best three"
-_TOP = 3
-VOTING = {candidate.method for candidate in ROBUST}
+_ROBUST_METHODS = {candidate.method for candidate in ROBUST}
 
 
-@dataclass(frozen=True, eq=False)
-class Combination:
-    """What could be believed of the target's rows: whose it is, how it stands, and class probabilities."""
+class Combination(NamedTuple):
+    """Class probabilities for the target samples, by a candidate or several, and their agreement."""
 
     name: str
-    standing: Agreement
+    agreement: Agreement
     probabilities: np.ndarray
 
 
-def half_weighted_average(voices: Sequence[np.ndarray]) -> np.ndarray:
-    """Geometric mean of class probabilities, [n, C] each; the first voice has half of the votes."""
-    first, *others = (np.log(voice + 1e-6) for voice in voices)
-    mean = (first + np.mean(others, axis=0)) / 2 if others else first
-    return softmax(mean, axis=1)
+def half_weighted_average(probabilities: Sequence[np.ndarray]) -> np.ndarray:
+    """Geometric mean of class probabilities, [n, C] each, with half of the weight on the first."""
+    first, *others = (np.log(each + 1e-6) for each in probabilities)
+    return softmax((first + np.mean(others, axis=0)) / 2 if others else first, axis=1)
 
 
 class Ensemble:
-    """Members as they come in, and what is to be believed of the target's rows after hearing them.
+    """Candidates as they are added, and the best combination of them, by κ among the target's neighbours.
 
-    Robust members vote together with source-only. Where members that sharpen were heard as well (a mild shift),
-    the three of all members whose κ is largest are believed instead, if theirs is larger than the vote's.
+    Robust candidates are averaged with source-only. If candidates that minimise entropy were added as well (a
+    mild shift), the mean of the three candidates with the largest κ is used where its κ is larger.
+
+    Attributes
+    ----------
+    source_only : Agreement
+        Of source-only's predictions.
+    best : Combination
+        The chosen one.
+    alternatives : list of arrays
+        Other plausible predictions: smoothed, of source-only and of each robust method that was not rejected.
     """
 
-    def __init__(self, near: Neighbours, plain: np.ndarray) -> None:
-        self.near, self.plain = near, Agreement.of(plain.argmax(axis=1), near)
-        self.voices, self.members = [plain], list[Combination]()
-        self.sharpened = False
-        self.board = [self._row(SOURCE_ONLY, self.plain, "")]
-        self.smoothed = [near.smoothed(plain).argmax(axis=1)]  # what could be believed of the rows
-        self.best = Combination(SOURCE_ONLY, self.plain, plain)
+    def __init__(self, neighbours: Neighbours, source_only: np.ndarray) -> None:
+        self.neighbours = neighbours
+        self.best = self._combination(SOURCE_ONLY, source_only)
+        self.source_only = self.best.agreement
+        self.alternatives = [neighbours.smoothed(source_only).argmax(axis=1)]
+        self._averaged = [source_only]
+        self._accepted: list[Combination] = []
+        self._sharpened = False
+        self._rows = [_row(SOURCE_ONLY, self.source_only)]
 
     def add(self, result: CandidateResult) -> None:
-        """Take a member in, and settle anew what is to be believed."""
-        name, p = result.candidate.name, result.probabilities
-        if p is None:
-            self.board.append(self._row(name, None, result.failure))
+        """Add a candidate and choose anew."""
+        candidate, probabilities, failure = result
+        if probabilities is None:
+            self._rows.append(_row(candidate.name, None, failure))
             return
-        candidate, robust = self._candidate(name, p), result.candidate.method in VOTING
-        against = verdicts.rejection_reason(candidate.standing, self.plain)
-        self.board.append(self._row(name, candidate.standing, against))
-        if not against:
-            self.members.append(candidate)
-        if robust and not against:
-            self.voices.append(p)
-            if result.candidate.seed == 0:
-                self.smoothed.append(self.near.smoothed(p).argmax(axis=1))
-        self.sharpened |= not robust
-        self.best = max(self._blends(), key=lambda each: each.standing.kappa)
+        combination = self._combination(candidate.name, probabilities)
+        rejected_because = rejection_reason(combination.agreement, self.source_only)
+        self._rows.append(_row(candidate.name, combination.agreement, rejected_because))
+        robust = candidate.method in _ROBUST_METHODS
+        self._sharpened |= not robust
+        if not rejected_because:
+            self._accepted.append(combination)
+            if robust:
+                self._averaged.append(probabilities)
+                if candidate.seed == 0:
+                    self.alternatives.append(self.neighbours.smoothed(probabilities).argmax(axis=1))
+        self.best = max(self._combinations(), key=lambda each: each.agreement.kappa)
 
     def labels(self) -> np.ndarray:
-        """The classes that are to be believed, after the neighbours were heard."""
-        return self.near.smoothed(self.best.probabilities).argmax(axis=1)
-
-    def _blends(self) -> list[Combination]:
-        """What members say together."""
-        found = [
-            self._candidate(
-                WEIGHTED_AVERAGE if len(self.voices) > 1 else SOURCE_ONLY, half_weighted_average(self.voices)
-            )
-        ]
-        if self.sharpened and len(self.members) >= _TOP:
-            top = sorted(self.members, key=lambda each: -each.standing.kappa)[:_TOP]
-            found.append(self._candidate(TOP, np.mean([each.probabilities for each in top], axis=0)))
-        return found
-
-    def _candidate(self, name: str, probabilities: np.ndarray) -> Combination:
-        return Combination(name, Agreement.of(probabilities.argmax(axis=1), self.near), probabilities)
+        """The chosen classes, smoothed over neighbours."""
+        return self.neighbours.smoothed(self.best.probabilities).argmax(axis=1)
 
     def leaderboard(self) -> pd.DataFrame:
-        """A row per member and one per blend, the largest κ first; `against` says why one was passed over."""
-        blends = [
-            self._row(each.name, each.standing, "") for each in self._blends() if each.name != SOURCE_ONLY
+        """One row per candidate and combination, the largest κ first, and why one is not used."""
+        combined = [
+            _row(each.name, each.agreement) for each in self._combinations() if each.name != SOURCE_ONLY
         ]
-        table = pd.DataFrame(self.board + blends)
+        table = pd.DataFrame(self._rows + combined)
         table["chosen"] = np.where(table["candidate"] == self.best.name, "yes", "")
         return table.sort_values("kappa", ascending=False, kind="stable", na_position="last")
 
-    @staticmethod
-    def _row(name: str, standing: Agreement | None, against: str) -> dict[str, Any]:
-        kappa, effective = (math.nan, math.nan) if standing is None else (standing.kappa, standing.effective)
-        return {
-            "candidate": name,
-            "kappa": round(kappa, 4),
-            "effective_classes": round(effective, 2),
-            "rejected_because": against,
-        }
+    def _combination(self, name: str, probabilities: np.ndarray) -> Combination:
+        return Combination(name, Agreement.of(probabilities.argmax(axis=1), self.neighbours), probabilities)
+
+    def _combinations(self) -> list[Combination]:
+        name = WEIGHTED_AVERAGE if len(self._averaged) > 1 else SOURCE_ONLY
+        combinations = [self._combination(name, half_weighted_average(self._averaged))]
+        if self._sharpened and len(self._accepted) >= 3:
+            top = sorted(self._accepted, key=lambda each: -each.agreement.kappa)[:3]
+            combinations.append(self._combination(TOP, np.mean([each.probabilities for each in top], axis=0)))
+        return combinations
+
+
+def _row(name: str, agreement: Agreement | None, rejected_because: str = "") -> dict[str, Any]:
+    return {
+        "candidate": name,
+        "kappa": math.nan if agreement is None else round(agreement.kappa, 4),
+        "effective_classes": math.nan if agreement is None else round(agreement.effective, 2),
+        "rejected_because": rejected_because,
+    }
