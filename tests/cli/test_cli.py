@@ -221,7 +221,7 @@ def test_published_settings_are_named(folder):
     tuned = run("adapt", "s.npz", "t.npz", "--out", "b", "--method", "pada", "--protocol", "office31", *few)
     assert "target labels" in " ".join(tuned.stdout.split())
     plain = run("adapt", "s.npz", "t.npz", "--out", "c", *few, "--json")
-    assert "ours" in json.loads(plain.stdout)["settings"]
+    assert "ba3us defaults" in json.loads(plain.stdout)["settings"]
 
 
 def test_version_module_and_completion(folder):
