@@ -54,13 +54,20 @@ def test_means_spreads_and_averages():
 
 
 @pytest.mark.parametrize("seeds", [1, 5, 6])
-def test_it_is_said_when_too_few_runs_can_tell_nothing_apart(seeds):
+def test_a_note_names_too_few_runs_for_any_difference(seeds):
     better = rows_of("dann", {("x", seed): 0.9 + 0.01 * seed for seed in range(seeds)})
     plain = rows_of("source-only", {("x", seed): 0.1 for seed in range(seeds)})
     for table in tables(pd.DataFrame([*better, *plain]), "T", ["entropy"]):
-        said = [note for note in table.notes if "it finds no difference" in note]
-        assert len(said) == (seeds < 6) and all(f"With {seeds} pair" in note for note in said)
+        notes = [note for note in table.notes if "it finds no difference" in note]
+        assert len(notes) == (seeds < 6) and all(f"With {seeds} pair" in note for note in notes)
     assert table.rows[1][-1].similar == (seeds < 6)  # of all that is worse, the plainest case
+
+
+def test_equal_best_averages_are_both_best_in_any_order():
+    both = [rows_of("source-only", dict.fromkeys(UNITS, 0.6)), rows_of("dann", dict.fromkeys(UNITS, 0.6))]
+    for order in (both, both[::-1]):
+        by_task = tables(pd.DataFrame(list(chain(*order))), "T", ["entropy"])[1]
+        assert [(row[-1].mark, row[-1].similar) for row in by_task.rows] == [("best", False)] * 2
 
 
 def test_targets_of_a_task_are_averaged_and_paired_one_by_one():

@@ -43,7 +43,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """Samples of one domain: where they lie, and their classes by name."""
+    """Samples of one domain: their file, and their classes by name."""
 
     name: str
     file: File
@@ -59,7 +59,7 @@ class Domain:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """What training is given of a task: the files, the chosen rows, and the labels of the source only.
+    """The training data of a task: files, indices of the chosen samples, and labels of the source only.
 
     `arrays` are the samples of both files, where the files themselves are not on this machine.
     """
@@ -88,9 +88,9 @@ class Dataset:
 def find_domains(
     protocol: Protocol, root: Path | None, images: bool = False
 ) -> tuple[dict[str, Domain], list[str]]:
-    """The domains that the protocol's tasks need, and what is wrong with them, a sentence each.
+    """The domains that the protocol's tasks need, and problems with them, a sentence each.
 
-    Where a folder has features and images of a domain, `images` says to take those; else the first counts.
+    Of features and images of one domain, `images` chooses the images; else the first path is used.
     """
     folder = protocol.folder if root is None else root
     require(folder.is_dir(), f"The folder {folder} is not there: give the one with the data (`root`).")

@@ -161,11 +161,11 @@ class Job:
     method, options, seed : str, dict, int
         What is trained, with every hyper-parameter.
     settings : str
-        Whose hyper-parameters these are, for people.
+        The origin of the hyper-parameters, for people.
     data : str
         The digest of the dataset.
     pair : Pair
-        Where the samples lie.
+        The files and chosen samples.
     published : str, optional
         The protocol whose published settings it has, as ``ba3us adapt --protocol`` takes it.
     images : ImageSettings, optional

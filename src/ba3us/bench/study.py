@@ -137,13 +137,13 @@ def prepare(
 
 
 def check(named: str | Path, root: Path | None = None, tasks: str | None = None) -> tuple[list[str], list[str]]:
-    """What the data of a protocol's tasks is, and what is wrong with it, a sentence each."""
+    """Descriptions of the domains of a protocol's tasks, and problems with them, a sentence each."""
     domains, problems = find_domains(restrict(read_protocol(named), tasks, None, None), root)
-    findings = [
+    descriptions = [
         f"Domain {d.name} ({d.file.path}): {len(d.classes)} samples of {len(d.counts)} classes."
         for d in domains.values()
     ]
-    return findings, problems
+    return descriptions, problems
 
 
 def run(
@@ -222,7 +222,7 @@ def study_tables(study: Study, rows: pd.DataFrame) -> list[Table]:
 
 
 def page(study: Study, tables: Sequence[Table]) -> str:
-    """A page of results in Markdown: how to get them again, then the tables."""
+    """A page of results in Markdown: the command and versions, then the tables."""
     command, versions = command_and_versions(study)
     return f"# {study.protocol.title}\n\n    {command}\n\n{versions}.\n\n{markdown(tables)}"
 

@@ -26,7 +26,7 @@ from ba3us.errors import UserError, optional_import
 
 Work = Callable[[Job], Outcome]
 ProgressReport = Callable[[Job, float], None]
-_PATIENCE = 5  # seconds that a worker is given to end
+_END_TIMEOUT = 5  # seconds for a worker to end
 _RETRIES = 3  # of a cluster's run whose process or machine died
 _ANSWER_TIMEOUT = 10.0  # seconds for a cluster's first answer
 _QUEUED_PER_CORE = 2  # runs handed to a cluster, so that no core waits for this process
@@ -105,7 +105,7 @@ class _Worker:
 
     def end(self) -> None:
         self.process.terminate()
-        self.process.join(_PATIENCE)
+        self.process.join(_END_TIMEOUT)
         self.process.kill()  # it may ignore the signal
         self.process.join()
 

@@ -135,8 +135,7 @@ def bench(
     ] = "source-only,e-dann,ba3us",
     variants: Annotated[str | None, option("Run only these targets, comma-separated.", default="all")] = None,
     selection: Annotated[
-        str | None,
-        option("Choose checkpoints by these rules; the first leads.", default="the protocol's"),
+        str | None, option("Choose checkpoints by these rules; the first leads.", default="the protocol's")
     ] = None,
     label: Annotated[str, option("Call the rows of tables so; {method} is replaced.")] = "{method}",
     out: Annotated[Path, option("Keep results in this database; finished runs are not run again.")] = Path(
@@ -165,10 +164,10 @@ def bench(
     from ba3us.data.writing import check_new_file, new_file
 
     if check:
-        findings, problems = benchmark.check(protocol, run.root, run.tasks)
-        show({"found": findings, "wrong": problems}, json)
+        descriptions, problems = benchmark.check(protocol, run.root, run.tasks)
+        show({"found": descriptions, "wrong": problems}, json)
         if not json:
-            print("\n".join([*findings, *(problems or ["All is as expected."])]))
+            print("\n".join([*descriptions, *(problems or ["All is as expected."])]))
         raise typer.Exit(2 if problems else 0)
     require(page is None or page.suffix == ".md", f"--page {page} is not a .md file: give such a name.")
     form = benchmark.chosen_format(form, write)

@@ -374,7 +374,7 @@ def _curves(part: FinishedPart, database: Database) -> pd.DataFrame:
 
 
 def _points(part: FinishedPart, database: Database) -> pd.DataFrame:
-    """Where each method puts the samples of both domains, with their classes."""
+    """The samples of both domains in the plane, by method, with their classes."""
     failed = part.rows[part.rows["outcome"] != "ok"]
     if len(failed):
         first = failed.iloc[0]
