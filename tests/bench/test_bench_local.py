@@ -112,7 +112,7 @@ def test_a_polite_end_leaves_no_process_and_says_how_to_go_on(tmp_path, marks):
 
 
 def test_a_worker_that_does_not_listen_is_ended_all_the_same(tmp_path, marks, monkeypatch):
-    monkeypatch.setattr(workers, "_PATIENCE", 0.2)
+    monkeypatch.setattr(workers, "_END_TIMEOUT", 0.2)
     study = prepared(write_protocol(tmp_path), methods="source-only", tasks="P->Q")
     ended = workers.run_local(study.jobs, workers=2, work=deaf)
     assert next(ended)[0].seed == 0
