@@ -120,7 +120,7 @@ def test_named_labels():
     assert FeatureSet(x, np.array(["ü".encode(), b"b"])).named_labels("f").tolist() == ["ü", "b"]
     for content, message in (
         (FeatureSet(x), "f has no labels"),
-        (FeatureSet(x, np.array([b"\xff", b"b"])), "bytes that are no text"),
+        (FeatureSet(x, np.array([b"\xff", b"b"])), "bytes that are not text"),
         (FeatureSet(x, np.array([0, 1]), ["mug", "mug"]), "two classes called 'mug'"),
         (FeatureSet(x, np.array([0, -1]), ["mug", "bike"]), "labels -1 … 0 but 2 class names"),
     ):

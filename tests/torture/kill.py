@@ -70,7 +70,7 @@ def started(
     try:
         os.chdir(folder)
         if not scene.workers:
-            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # members of a choice in this process
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # candidates of a choice in this process
         said = os.open("said.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         os.dup2(said, 1), os.dup2(said, 2)
         sys.argv = ["ba3us", *scene.arguments, *more]
@@ -244,7 +244,7 @@ def scenes(address: str) -> list[Scene]:
         Scene("adapt features", 40, features + named, **runs),
         Scene("auto fast", 18, [*features, "--steps", "30", *_FEW], **runs),
         Scene("auto best", 6, best, **runs),
-        Scene("auto best, its members in processes", 6, best, **runs, workers=True),
+        Scene("auto best, its candidates in processes", 6, best, **runs, workers=True),
         Scene("adapt photos, with its caches", 14, photos + toy + named, **runs),
         Scene("bench", 12, bench, **tables),
         Scene("bench on ray", 4, [*bench, "--engine", "ray", "--address", address], **tables),

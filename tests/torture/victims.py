@@ -52,7 +52,7 @@ def command(*arguments: str) -> None:
 
 
 class Stop(Callback):
-    """Interrupts a training after its first look at the target."""
+    """Interrupts a training after its first evaluation of the target."""
 
     def on_step(self, trainer: Any, step: Any) -> None:
         """As Ctrl-C would."""

@@ -242,7 +242,7 @@ def as_text(labels: np.ndarray, path: str | Path) -> np.ndarray:
     try:
         return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} has labels or names of bytes that are no text: save strings.") from error
+        raise UserError(f"{path} has labels or names of bytes that are not text: save strings.") from error
 
 
 def read_features(path: str | Path) -> FeatureSet:
