@@ -137,14 +137,13 @@ def test_shares_are_those_of_the_file_with_their_intervals(run):
         assert row[3] == f"{100 * share:.1f} %"
         assert row[4] == f"{100 * share / 2:.1f} % … {100 * share + 10:.1f} %"
     assert len(page.all("line", "interval")) == 3 * len(rows)
-    assert [row[1] for row in rows] == [
-        "✓ present" if word == "present" else "– absent" for word in table["present"]
-    ]
+    signs = {"present": "✓", "absent": "–", "uncertain": "?"}
+    assert [row[1] for row in rows] == [f"{signs[word]} {word}" for word in table["present"]]
 
 
 def test_classes_that_can_not_be_told_are_named(nasty):
     assert "? uncertain" in {row[1] for row in nasty.table("Classes by their proportion of the target")}
-    assert "1 are uncertain: " in nasty.section("classes")
+    assert re.search(r"\d are uncertain: ", nasty.section("classes"))
 
 
 def test_labels_give_accuracy_recall_and_mistakes(folder, nasty):
@@ -211,7 +210,7 @@ def test_a_file_that_does_not_fit_is_a_sentence(run, file, text):
 
 def test_a_wrong_number_of_labels_is_a_sentence_and_no_page(run):
     np.save(run / "few.npy", np.array([NASTY[0]] * 3))
-    with pytest.raises(UserError, match="has 3 labels, but the target has 40 rows"):
+    with pytest.raises(UserError, match="has 3 labels, but the target has 40 samples"):
         write_run_page(run, labels=run / "few.npy")
     assert not (run / "report.html").exists()
 

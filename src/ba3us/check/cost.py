@@ -7,7 +7,6 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,21 +71,19 @@ def of_depths(backbone: Backbone, rows: tuple[int, int], seen: OpenedArrays) -> 
 
 def of_head(opened: OpenedArrays) -> tuple[Cost, ...]:
     """The automatic choice and a named method on vectors, from a few steps of each."""
-    return tuple(
-        _of_method(method, train, opened) for method, train in ((AUTO, train_auto), (NAMED, train_one))
-    )
-
-
-def _of_method(method: str, train: Callable[..., Any], opened: OpenedArrays) -> Cost:
-    config, spent = Spec(method=method).method_options(), []
-    for steps in (1, 1 + _TIMED_STEPS):  # the first also pays for what is done once
-        start = time.perf_counter()
-        train(Spec(method=method, method_params={"steps": steps}), opened)
-        spent.append(time.perf_counter() - start)
-    each = max(0.0, spent[1] - spent[0]) / _TIMED_STEPS
     vectors = 4 * math.prod(opened.source.shape[1:]) * sum(opened.rows)
-    steps = config.steps + config.warmup_steps
-    return Cost(method, "head", spent[0] + each * steps, vectors / 1e9, steps)
+    costs, trainers = [], {AUTO: train_auto, NAMED: train_one}
+    for method, train in trainers.items():
+        spent = []
+        for steps in (1, 1 + _TIMED_STEPS):  # the first also pays for what is done once
+            start = time.perf_counter()
+            train(Spec(method=method, method_params={"steps": steps}), opened)
+            spent.append(time.perf_counter() - start)
+        each = max(0.0, spent[1] - spent[0]) / _TIMED_STEPS
+        config = Spec(method=method).method_options()
+        steps = config.steps + config.warmup_steps
+        costs.append(Cost(method, "head", spent[0] + each * steps, vectors / 1e9, steps))
+    return tuple(costs)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,7 @@ from ba3us import __version__
 from ba3us.data.writing import check_new_file, new_file
 from ba3us.errors import require
 
-_HERE = files("ba3us.report")
 Cell = str | Markup
-
-# --- parts --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -151,9 +148,6 @@ class Page:
     lead: Sequence[Part] = field(default_factory=tuple)
 
 
-# --- writing ------------------------------------------------------------------------------------------------
-
-
 def check_page(out: Path) -> None:
     """Fail before the work if `out` can't become a page."""
     require(out.suffix.lower() in (".html", ".htm"), f"The page {out} must end in .html.")
@@ -171,19 +165,11 @@ def html(page: Page) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    style, script = (_read(name) for name in ("page.css", "page.js"))
-    return environment.from_string(_read("page.html")).render(
-        page=page,
-        version=__version__,
-        style=Markup(style),
-        script=Markup(script),
-        policy=_policy(style, script),
+    style, script, template = (
+        files("ba3us.report").joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.css", "page.js", "page.html")
     )
-
-
-def _policy(style: str, script: str) -> str:
-    """The Content-Security-Policy: only this style and this script, only embedded images, no network."""
-    allowed = {
+    policy = {  # only this style and this script, only embedded images, no network
         "default-src": "'none'",
         "img-src": "data:",
         "style-src": _digest(style),
@@ -191,12 +177,14 @@ def _policy(style: str, script: str) -> str:
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    return "; ".join(f"{directive} {sources}" for directive, sources in allowed.items())
+    return environment.from_string(template).render(
+        page=page,
+        version=__version__,
+        style=Markup(style),
+        script=Markup(script),
+        policy="; ".join(f"{directive} {sources}" for directive, sources in policy.items()),
+    )
 
 
 def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _read(name: str) -> str:
-    return (_HERE / name).read_text(encoding="utf-8")

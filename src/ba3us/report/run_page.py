@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ba3us import methods
 from ba3us.assess.verdict import ADAPTED, HARMED, HELPED, NO_EVIDENCE, SOURCE_ONLY
@@ -89,23 +88,17 @@ def run_page(report: RunReport) -> Page:
 
 def _verdict(report: RunReport) -> Verdict:
     """Whether adapting helped, as the run judges it; and the accuracy, if there are labels."""
-    verdict, figures = report.run.verdict, _accuracy(report)
+    verdict, figures = report.run.verdict, list[tuple[str, str]]()
+    if report.labels is not None:
+        correct = report.run.best.predictions == report.labels
+        value = f"{percent(correct.mean())} ({correct.sum():,} of {len(correct):,})"
+        figures.append(("accuracy, by the labels given", value))
     if verdict is None:
         reason = "This run was not compared with source-only, the model that is not adapted."
         return Verdict("unknown", "Whether adapting helped is not known.", [reason], figures)
     tone, sentence = _OUTCOMES[verdict.outcome]
-    figures += [(str(name).replace("_", " "), _figure(value)) for name, value in verdict.figures.items()]
+    for name, figure in verdict.figures.items():
+        text = f"{figure:.4g}" if isinstance(figure, float) else str(figure)
+        figures.append((str(name).replace("_", " "), text))
     reasons = [str(reason) for reason in verdict.reasons]
     return Verdict(tone, f"{sentence} {_MODELS[verdict.model_used]}", reasons, figures)
-
-
-def _accuracy(report: RunReport) -> list[tuple[str, str]]:
-    if report.labels is None:
-        return []
-    correct = report.run.best.predictions == report.labels
-    value = f"{percent(correct.mean())} ({correct.sum():,} of {len(correct):,})"
-    return [("accuracy, by the labels given", value)]
-
-
-def _figure(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

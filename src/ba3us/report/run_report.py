@@ -15,7 +15,6 @@ from ba3us.run import storage as files
 from ba3us.run.run import Run
 
 LEADERBOARD = "leaderboard.csv"
-_PRESENCE = ("class", "proportion", "mean_probability", "present")
 SPACE = "\N{NO-BREAK SPACE}"
 
 
@@ -33,6 +32,7 @@ class RunReport:
     predictions: pd.DataFrame | None
     leaderboard: pd.DataFrame | None
     labels: np.ndarray | None
+    paths: list[str] | None  # of the target's samples, if they have some
     quick: bool = False
 
     @property
@@ -42,18 +42,14 @@ class RunReport:
         same_number = int(history["score"].count()) == len(self.run.evaluations)
         return same_number and {e.phase for e in self.run.evaluations} <= set(history["phase"])
 
-    @property
-    def paths(self) -> list[str] | None:
-        """Paths of the target's samples, if they have some."""
-        return _paths(self.predictions)
-
 
 def read_run(folder: Path, labels: Path | None = None, quick: bool = False) -> RunReport:
     """Read a run directory, and the target's labels if a file of them is given."""
     run = Run.load(folder)
     predictions, presence = _table(folder / files.PREDICTIONS), _table(folder / files.PRESENCE)
+    columns = {"class", "proportion", "mean_probability", "present"}
     valid = {
-        files.PRESENCE: presence is not None and {*_PRESENCE} <= {*presence},
+        files.PRESENCE: presence is not None and columns <= {*presence},
         files.HISTORY: "score" in run.history and int(run.history["score"].count()) > 0,
     }
     for file, is_valid in valid.items():
@@ -61,12 +57,12 @@ def read_run(folder: Path, labels: Path | None = None, quick: bool = False) -> R
     assert presence is not None
     classes = [text_of(name) for name in run.model.blueprint.classes]
     n_target = len(run.best.predictions)
-    known = None if labels is None else read_target_labels(labels, classes, n_target, _paths(predictions))
-    return RunReport(folder, run, classes, presence, predictions, _table(folder / LEADERBOARD), known, quick)
-
-
-def _paths(predictions: pd.DataFrame | None) -> list[str] | None:
-    return predictions["path"].tolist() if predictions is not None and "path" in predictions else None
+    paths = None
+    if predictions is not None and "path" in predictions:
+        paths = predictions["path"].tolist()
+    known = None if labels is None else read_target_labels(labels, classes, n_target, paths)
+    leaderboard = _table(folder / LEADERBOARD)
+    return RunReport(folder, run, classes, presence, predictions, leaderboard, known, paths, quick)
 
 
 def _table(path: Path) -> pd.DataFrame | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import shlex
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from ba3us import methods
-from ba3us.assess.calibration import LEVEL, Calibration
+from ba3us.assess.calibration import LEVEL
 from ba3us.assess.projection import MAX_POINTS, MIN_POINTS, pca, tsne
 from ba3us.assess.scoring import accuracies, scored, steps_before, summary
 from ba3us.data.domains import evenly_spaced_indices
@@ -30,13 +29,11 @@ from ba3us.report.charts import (
     curves,
     scatter,
 )
-from ba3us.report.page import Cell, Chart, Charts, Code, Part, Picture, Pictures, Section, Table, Words
+from ba3us.report.page import Chart, Charts, Code, Part, Picture, Pictures, Section, Table, Words
 from ba3us.report.run_report import SPACE, RunReport, counted, listed, percent
 from ba3us.run import storage as files
 from ba3us.run.images import list_images
 from ba3us.run.predict import Both, some_rows
-
-# --- confidence ---------------------------------------------------------------------------------------------
 
 _LEVELS = (0.01, 0.02, LEVEL, 0.1, 0.2)  # error levels in the table
 
@@ -53,41 +50,29 @@ def confidence_section(report: RunReport) -> Section | None:
         "to the same class; only labels can prove it. The table predictions.csv abstains from the rest, at a "
         f"level of {percent(LEVEL, 0)}."
     )
-    parts: list[Part] = [Words(words), _levels(report, calibration)]
-    if calibration.cautions:
-        cautions = " ".join(calibration.cautions)
-        parts.append(Words(f"No error level can be promised here. {cautions}", aside=True))
-    return Section("confidence", "Confidence of single predictions", parts)
-
-
-def _levels(report: RunReport, calibration: Calibration) -> Table:
     columns = ["error level", "least confidence", "samples above it"]
-    known = _confidence_and_errors(report)
-    columns += [] if known is None else ["wrong of these, by the labels given"]
+    table, known = report.predictions, None
+    if report.labels is not None and table is not None and "confidence" in table:
+        confidence = pd.to_numeric(table["confidence"], errors="coerce")
+        wrong = report.run.best.predictions != report.labels
+        known = pd.DataFrame({"confidence": confidence, "wrong": wrong})
+        columns.append("wrong of these, by the labels given")
     rows = []
     for level in _LEVELS:
         threshold = calibration.threshold(level)
         above = percent(calibration.proportion_kept(level))
         row = [percent(level, 0), "–" if threshold > 1 else f"{threshold:.3f}", above]
-        if known is not None:
-            wrong = known["wrong"][known["confidence"] >= threshold - 1e-6]  # the table has six digits
-            row.append(percent(float(wrong.mean())) if len(wrong) else "–")
+        if known is not None:  # the table has six digits
+            errors = known["wrong"][known["confidence"] >= threshold - 1e-6]
+            row.append(percent(float(errors.mean())) if len(errors) else "–")
         rows.append(row)
-    return Table(
-        "Samples above the threshold of each error level", columns, rows, [1, 2, 3], [_LEVELS.index(LEVEL)]
-    )
+    title, marked = "Samples above the threshold of each error level", [_LEVELS.index(LEVEL)]
+    parts: list[Part] = [Words(words), Table(title, columns, rows, [1, 2, 3], marked)]
+    if calibration.cautions:
+        cautions = " ".join(calibration.cautions)
+        parts.append(Words(f"No error level can be promised here. {cautions}", aside=True))
+    return Section("confidence", "Confidence of single predictions", parts)
 
-
-def _confidence_and_errors(report: RunReport) -> pd.DataFrame | None:
-    """Confidence of every sample and whether it is wrong, if labels were given."""
-    table = report.predictions
-    if report.labels is None or table is None or "confidence" not in table:
-        return None
-    confidence = pd.to_numeric(table["confidence"], errors="coerce")
-    return pd.DataFrame({"confidence": confidence, "wrong": report.run.best.predictions != report.labels})
-
-
-# --- classes ------------------------------------------------------------------------------------------------
 
 _SIGNS = {"present": "✓", "absent": "–", "uncertain": "?"}
 _MAX_NAMED = 12  # classes in a sentence
@@ -103,7 +88,18 @@ def presence_section(report: RunReport) -> Section:
     largest = max(table[["proportion", "high"] if has_intervals else ["proportion"]].max().max(), 1e-9)
     interval = ["interval"] if has_intervals else []
     columns = ["class", "in the target?", "", "proportion", *interval, "mean probability"]
-    rows = [_presence_row(row, largest, has_intervals) for row in table.to_dict("records")]
+    rows = []
+    for row in table.to_dict("records"):
+        proportion, ends, between = percent(row["proportion"]), None, []
+        words = f"{row['class']}: {proportion}"
+        if has_intervals:
+            ends = (row["low"] / largest, row["high"] / largest)
+            between = [f"{percent(row['low'])} … {percent(row['high'])}"]
+            words += f", between {between[0]}"
+        drawn = bar(row["proportion"] / largest, ends, words)
+        present = f"{_SIGNS.get(row['present'], '')}{SPACE}{row['present']}"
+        mean = percent(row["mean_probability"])
+        rows.append([row["class"], present, drawn, proportion, *between, mean])
     marked = np.flatnonzero(table["present"] == "present").tolist()
     note = (
         "Proportion: the part of the target's samples predicted as the class. Bars are relative to the largest."
@@ -114,19 +110,6 @@ def presence_section(report: RunReport) -> Section:
         Table(title, columns, rows, range(3, len(columns)), marked, notes=[note]),
     ]
     return Section("classes", "Classes in the target", parts)
-
-
-def _presence_row(row: dict[Hashable, Any], largest: float, has_interval: bool) -> list[Cell]:
-    proportion = percent(row["proportion"])
-    words = f"{row['class']}: {proportion}"
-    ends, interval = None, []
-    if has_interval:
-        ends = (row["low"] / largest, row["high"] / largest)
-        interval = [f"{percent(row['low'])} … {percent(row['high'])}"]
-        words += f", between {interval[0]}"
-    drawn = bar(row["proportion"] / largest, ends, words)
-    present = f"{_SIGNS.get(row['present'], '')}{SPACE}{row['present']}"
-    return [row["class"], present, drawn, proportion, *interval, percent(row["mean_probability"])]
 
 
 def _presence_words(table: pd.DataFrame) -> str:
@@ -145,9 +128,6 @@ def _named(start: str, names: list[str]) -> str:
     rest = len(names) - _MAX_NAMED
     first = names if rest <= 0 else [*names[:_MAX_NAMED], f"{rest} more"]
     return f"{start}: {listed(first)}." if names else f"{start}."
-
-
-# --- leaderboard --------------------------------------------------------------------------------------------
 
 
 def leaderboard_section(report: RunReport) -> Section | None:
@@ -176,8 +156,6 @@ def _rounded(text: str) -> str:
     except ValueError:
         return text
 
-
-# --- accuracy -----------------------------------------------------------------------------------------------
 
 _MAX_CLASSES = 40  # in the confusion matrix
 _EVALUATIONS = {
@@ -257,8 +235,6 @@ def _recall(report: RunReport, counts: np.ndarray) -> Table:
     return Table("Recall of each class", columns, rows, [1, 3])
 
 
-# --- training curves ----------------------------------------------------------------------------------------
-
 _MAX_LOSSES = 300  # points of the loss
 _SCORES = {  # title, and how to read it
     "entropy": ("Entropy of the predictions", "Lower: the model is more confident, rightly or not."),
@@ -280,7 +256,10 @@ def training_curves_section(report: RunReport) -> Section:
     run, history = report.run, report.run.history
     steps, evaluated = steps_before(history), history["score"].notna()
     at, evaluations = steps[evaluated].to_numpy(float), history[evaluated]
-    selected = run.best_index if report.has_curves else _selected_place(evaluations)
+    selected = run.best_index
+    if not report.has_curves:  # an automatic run: its evaluations are not those of the history
+        places = np.flatnonzero(evaluations["selected"].eq(True))
+        selected = int(places[0]) if len(places) else len(evaluations) - 1
     phases = [
         (float(steps[part.index].min()), str(name)) for name, part in history.groupby("phase", sort=False)
     ]
@@ -289,13 +268,29 @@ def training_curves_section(report: RunReport) -> Section:
     charts, scores = [_proportions(report, at, axes)] if report.has_curves else [], []
     if report.labels is not None and report.has_curves:
         table["accuracy"] = accuracies(run.evaluations, report.labels)["accuracy"].to_numpy()
-        charts.insert(0, _accuracy(table["accuracy"].to_numpy(), at, axes))
+        accuracy = table["accuracy"].to_numpy()
+        words = (
+            "By the labels that were given afterwards; the training did not know them. The best of all "
+            f"evaluations has {percent(accuracy.max())}, after {at[accuracy.argmax()]:,.0f} steps."
+        )
+        charts.insert(0, curves("Accuracy", words, [Curve("accuracy", at, accuracy)], axes, percent=True))
     for column in [c for c in map(str, history) if c.startswith("target_")]:
         name, values = column.removeprefix("target_"), evaluations[column].to_numpy(float)
         table[name.replace("_", " ")] = values
-        scores.append(_score(name, at, values, axes))
+        title, words = _SCORES.get(name, (name.replace("_", " ").capitalize(), "A label-free score."))
+        bounds = (0,) if name == "effective_classes" else ()
+        scores.append(curves(title, words, [Curve(title, at, values)], axes, bounds=bounds, small=True))
     if "loss" in history:
-        scores.append(_loss(steps, history["loss"], axes))
+        loss = history["loss"].dropna()
+        loss = loss.iloc[:: max(1, -(-len(loss) // _MAX_LOSSES))]
+        drawn = Curve("loss", steps[loss.index].to_numpy(float), loss.to_numpy(float))
+        words = "The sum of the method's losses of one batch."
+        scores.append(curves("Loss", words, [drawn], axes, small=True))
+    numbers = [
+        [f"{row[0]:,}" + (" (selected)" if n == selected else ""), *(f"{v:.4g}" for v in row[1:])]
+        for n, row in enumerate(table.itertuples(index=False, name=None))
+    ]
+    columns, numeric = list(map(str, table)), range(1, table.shape[1])
     words = (
         f"The target was evaluated {counted(len(at), 'time')} during training. The selected weights are those "
         f"after {axes.selected:,.0f} steps. The rule “{run.about['selected']['rule']}” chose them without "
@@ -306,15 +301,9 @@ def training_curves_section(report: RunReport) -> Section:
         Charts(charts) if report.has_curves else _candidate_proportions(report),
         Words("Label-free scores need no labels of the target. None of them is proof."),
         Charts(scores, small=True),
-        _numbers(table, selected),
+        Table("Numbers of every evaluation", columns, numbers, numeric, [selected], closed=True),
     ]
     return Section("training", "Training curves", parts)
-
-
-def _selected_place(evaluations: pd.DataFrame) -> int:
-    """Which of the history's evaluations was selected."""
-    places = np.flatnonzero(evaluations["selected"].eq(True))
-    return int(places[0]) if len(places) else len(evaluations) - 1
 
 
 def _candidate_proportions(report: RunReport) -> Table:
@@ -341,39 +330,6 @@ def _proportions(report: RunReport, at: np.ndarray, axes: CurveAxes) -> Chart:
     words = f"The mean probability of each class over the target. {first}"
     return curves("Class proportions", words, drawn, axes, bounds=(0,), percent=True)
 
-
-def _accuracy(accuracy: np.ndarray, at: np.ndarray, axes: CurveAxes) -> Chart:
-    best = int(accuracy.argmax())
-    words = (
-        "By the labels that were given afterwards; the training did not know them. "
-        f"The best of all evaluations has {percent(accuracy[best])}, after {at[best]:,.0f} steps."
-    )
-    return curves("Accuracy", words, [Curve("accuracy", at, accuracy)], axes, percent=True)
-
-
-def _score(name: str, at: np.ndarray, values: np.ndarray, axes: CurveAxes) -> Chart:
-    title, words = _SCORES.get(name, (name.replace("_", " ").capitalize(), "A label-free score."))
-    bounds = (0,) if name == "effective_classes" else ()
-    return curves(title, words, [Curve(title, at, values)], axes, bounds=bounds, small=True)
-
-
-def _loss(steps: pd.Series, loss: pd.Series, axes: CurveAxes) -> Chart:
-    known = loss.notna()
-    every = slice(None, None, max(1, -(-int(known.sum()) // _MAX_LOSSES)))
-    drawn = Curve("loss", steps[known].to_numpy(float)[every], loss[known].to_numpy(float)[every])
-    return curves("Loss", "The sum of the method's losses of one batch.", [drawn], axes, small=True)
-
-
-def _numbers(table: pd.DataFrame, selected: int) -> Table:
-    rows = [
-        [f"{row[0]:,}" + (" (selected)" if n == selected else ""), *(f"{v:.4g}" for v in row[1:])]
-        for n, row in enumerate(table.itertuples(index=False, name=None))
-    ]
-    numeric = list(range(1, table.shape[1]))
-    return Table("Numbers of every evaluation", list(map(str, table)), rows, numeric, [selected], closed=True)
-
-
-# --- features -----------------------------------------------------------------------------------------------
 
 _QUICK, _QUICK_IMAGES = 300, 60  # samples in t-SNE, and images that are opened, of a quick page
 
@@ -457,8 +413,6 @@ def _points_table(report: RunReport, both: Both) -> Table:
     return Table("Samples in the drawings, by class", columns, rows, [1, 2, 3], closed=True)
 
 
-# --- pictures -----------------------------------------------------------------------------------------------
-
 _N_PICTURES = 8  # at either end
 _SIDE = 150  # pixels of their longer side
 
@@ -498,9 +452,6 @@ def _pictures(report: RunReport, table: pd.DataFrame, root: Path) -> list[Pictur
         lines += [] if report.labels is None else [f"labelled {report.classes[report.labels[row]]}"]
         pictures.append(Picture(f"data:image/jpeg;base64,{base64.b64encode(data).decode()}", path, lines))
     return pictures
-
-
-# --- the run itself -----------------------------------------------------------------------------------------
 
 
 def about_section(report: RunReport) -> Section:
