@@ -361,7 +361,9 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         samples, spec = run.model.blueprint.samples, run.spec
         if len(samples.input_shape) != 1:
             raise UserError(f"The run in {path} is not on feature vectors: predict with ba3us predict.")
-        saved = run.about.pop("estimator", {})
+        saved = run.about.get("estimator", {})
+        about = {name: value for name, value in run.about.items() if name != "estimator"}
+        run = dataclasses.replace(run, about=about)
         params = {name: getattr(spec, name) for name in (*_SPEC_PARAMS, "method_params")}
         params["assess"] = spec.method != AUTO and run.verdict is not None
         try:

@@ -1,4 +1,4 @@
-"""Predictions of a model as a table (CSV or Parquet), and a run's samples as the model sees them."""
+"""Predictions of a model as a table (CSV or Parquet), and a run's samples, opened again."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from ba3us.run.build import Model
 from ba3us.run.samples import MoreSamples
 from ba3us.run.spec import Spec
 
-_GROUP = 16_384  # rows of a Parquet file that are written at once: few of them make it large and slow to read
-
+_GROUP = 16_384  # rows of a Parquet file that are written at once: fewer make it large and slow to read
 _WORDS = {True: "yes", False: "no", None: ""}  # of a CSV file
 
 COLUMNS = ("class", "probability", "confidence", "abstain")
 
 
 class Row(NamedTuple):
-    """A sample's number or path, the number of its class, that class's probability, and how sure that is.
+    """A sample's number or path, its predicted label, probability, confidence and whether to abstain.
 
-    Without a calibration nothing is known of `confidence` and `abstain`.
+    `confidence` and `abstain` are None without a calibration.
     """
 
     sample: Any
@@ -38,18 +37,18 @@ class Row(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """How many samples each class got, and from how many the table abstains (None: not known)."""
+    """How many samples were predicted as each class, and how many abstained (None: no calibration)."""
 
     counts: np.ndarray
     abstained: int | None
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is to be a Parquet file, by its name; says at once if the package for it is missing."""
-    wanted = path.suffix.lower() == ".parquet"
-    if wanted:
-        optional_import("pyarrow.parquet", "parquet")
-    return wanted
+    """Whether a file name is that of a Parquet file; an error if the package for it is missing."""
+    if path.suffix.lower() != ".parquet":
+        return False
+    optional_import("pyarrow.parquet", "parquet")
+    return True
 
 
 def write_predictions(
@@ -61,7 +60,7 @@ def write_predictions(
     max_error: float = LEVEL,
     parquet: bool = False,
 ) -> Tally:
-    """A row (or path), class, probability, confidence and whether to abstain, per sample."""
+    """Write a row (or path), class, probability, confidence and whether to abstain for each sample."""
     classes = model.blueprint.classes
     counts, abstained = np.zeros(len(classes), dtype=np.int64), 0
 
@@ -80,15 +79,15 @@ def write_predictions(
 def _batches(
     model: Model, domain: Target, paths: list[str] | None, calibration: Calibration | None, max_error: float
 ) -> Iterator[list[Row]]:
-    start, least = 0, math.nan if calibration is None else calibration.threshold(max_error)
+    start, threshold = 0, math.nan if calibration is None else calibration.threshold(max_error)
     for _, logits in model.outputs(domain):
         probability, label = logits.softmax(dim=1).max(dim=1)
         end = start + len(label)
         keys = range(start, end) if paths is None else paths[start:end]
         columns: list[Iterable[Any]] = [keys, label.tolist(), probability.tolist()]
         if calibration is not None:
-            sure = calibration.confidence(logits.numpy())
-            columns += [sure.tolist(), (sure < least).tolist()]
+            confidence = calibration.confidence(logits.numpy())
+            columns += [confidence.tolist(), (confidence < threshold).tolist()]
         yield [Row(*cells) for cells in zip(*columns)]
         start = end
 
@@ -97,8 +96,10 @@ def _write_csv(path: Path, key: str, batches: Iterator[list[Row]], classes: list
     with new_table(path, [key, *COLUMNS]) as write:
         for rows in batches:
             for row in rows:
-                sure = ("", "") if row.confidence is None else (f"{row.confidence:.6f}", _WORDS[row.abstain])
-                write([row.sample, classes[row.label], f"{row.probability:.6f}", *sure])
+                confidence = (
+                    ("", "") if row.confidence is None else (f"{row.confidence:.6f}", _WORDS[row.abstain])
+                )
+                write([row.sample, classes[row.label], f"{row.probability:.6f}", *confidence])
 
 
 def _write_parquet(path: Path, key: str, batches: Iterator[list[Row]], classes: list[Any]) -> None:
@@ -140,20 +141,10 @@ def _text(value: Any) -> str:
 
 
 class Rows(NamedTuple):
-    """Some rows of a domain.
+    """Some samples of a domain, out of `total`.
 
-    Attributes
-    ----------
-    names : list of str
-        The path of each, or its number.
-    features : array [n, d]
-        Adapted.
-    classes : int array [n]
-        Of the source, as labelled; of the target, as predicted.
-    probabilities : array [n]
-        Of the predicted class.
-    total : int
-        How many rows the domain has.
+    `names` are paths or numbers, `features` [n, d] are adapted. `classes` [n] are the source's labels, or the
+    target's predictions, and `probabilities` [n] those of the predicted classes.
     """
 
     names: list[str]
@@ -164,7 +155,7 @@ class Rows(NamedTuple):
 
 
 class Both(NamedTuple):
-    """Rows of the source and of the target."""
+    """Samples of the source and of the target."""
 
     source: Rows
     target: Rows
@@ -182,9 +173,9 @@ def some_rows(model: Model, spec: Spec, sizes: tuple[int, int], max_samples: int
 
 def _rows(model: Model, samples: MoreSamples, total: int) -> Rows:
     features, predicted, probabilities = [], [], []
-    for some, logits in model.outputs(samples.domain):
+    for batch, logits in model.outputs(samples.domain):
         probability, label = logits.softmax(dim=1).max(dim=1)
-        features.append(some.numpy())
+        features.append(batch.numpy())
         predicted.append(label.numpy())
         probabilities.append(probability.numpy())
     classes = np.concatenate(predicted) if samples.labels is None else samples.labels

@@ -1,4 +1,4 @@
-"""A run: a training that has ended, with all that is known of it. It saves, loads and predicts."""
+"""A run: the result of a training. It saves, loads and predicts."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ class Run:
     Attributes
     ----------
     spec : Spec
-        What was asked for, with every hyper-parameter.
+        Its settings, with every hyper-parameter.
     model : Model
-        The network that is served, with the selected weights.
+        The network that is used, with the selected weights.
     history : DataFrame
-        Losses, ramps and label-free scores over the updates.
+        Losses, ramps and label-free scores over the steps.
     evaluations : list of Evaluation
-        Looks at the whole target while training.
+        Of the whole target while training.
     best_index : int
         Which of them has the weights of the model.
     presence : DataFrame
-        One row per class: its share of the target, an interval, its mean probability, whether it is present.
+        One row per class: its proportion of the target, an interval, its mean probability, and its presence.
     about : dict
-        Version, sizes, times, whose settings.
+        Version, sizes, times, and where the settings come from.
     verdict : Verdict, optional
-        Whether adapting helped; None: it was compared with nothing.
+        Whether adapting likely helped; None without a comparison.
     leaderboard : DataFrame, optional
-        The systems behind an automatic choice.
+        The candidates behind an automatic choice.
     calibration : Calibration, optional
-        What makes logits confidence; only of runs with a verdict.
+        What turns logits into confidence; only of runs with a verdict.
     """
 
     spec: Spec
@@ -77,27 +77,27 @@ class Run:
         return replace(self, notes=[*self.notes, note])
 
     def probabilities(self, domain: Target) -> np.ndarray:
-        """What the model says of a domain's rows, [n, C]."""
+        """Compute the class probabilities of a domain's samples, [n, C]."""
         return np.concatenate([logits.softmax(dim=1).numpy() for _, logits in self.model.outputs(domain)])
 
     def logits(self, domain: Target) -> np.ndarray:
-        """Of a domain's rows, [n, C]."""
+        """Compute the logits of a domain's samples, [n, C]."""
         return np.concatenate([logits.numpy() for _, logits in self.model.outputs(domain)])
 
     def classes_where(self, call: str) -> list[Any]:
-        """Classes that are present absent, or uncertain."""
+        """Classes that are called ``present``, ``absent`` or ``uncertain``."""
         return self.presence["class"][self.presence["present"] == call].tolist()
 
     def summary(self) -> dict[str, Any]:
         """JSON values for people and machines."""
         verdict = {} if self.verdict is None else {"verdict": self.verdict.to_dict()}
         board = {} if self.leaderboard is None else {"leaderboard": _records(self.leaderboard)}
-        sure = {} if self.calibration is None else {"confidence": self.calibration.summary()}
+        confidence = {} if self.calibration is None else {"confidence": self.calibration.summary()}
         return {
             "method": self.spec.method,
             **self.about,
             **verdict,
-            **sure,
+            **confidence,
             **board,
             "notes": self.notes,
             "skipped": sum(map(len, self.skipped.values())),

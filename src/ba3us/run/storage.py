@@ -1,4 +1,4 @@
-"""The files of a run directory: what is where, and whether a folder is one."""
+"""The files of a run directory: their names, whether a folder is one, and reading and writing them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_run(path: Path) -> bool:
 
 
 def state_file(path: Path) -> Path:
-    """Where a run that goes on keeps its state."""
+    """Where a run stores its state while it trains."""
     return path / CHECKPOINTS / "state.ckpt"
 
 
@@ -105,7 +105,7 @@ def check_outside(path: Path, inputs: Iterable[str | Path | None]) -> None:
 
 
 def remove_state(path: Path) -> None:
-    """Take the state of a run away, and its folder if nothing else is in it."""
+    """Remove the state of a run, and its folder if nothing else is in it."""
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
     if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
         path.rmdir()
@@ -115,7 +115,7 @@ def remove_state(path: Path) -> None:
 
 
 def write_skipped(path: Path, skipped: dict[str, list[Skipped]]) -> str | None:
-    """List what was left out of each domain; without any, an older list is taken away and None returned."""
+    """List the files left out of each domain. If there are none, remove an older list and return None."""
     if not any(skipped.values()):
         path.unlink(missing_ok=True)
         return None
@@ -127,23 +127,23 @@ def write_skipped(path: Path, skipped: dict[str, list[Skipped]]) -> str | None:
 
 
 def read_skipped(path: Path) -> dict[str, list[Skipped]]:
-    """What :func:`write_skipped` wrote, if anything."""
-    found: dict[str, list[Skipped]] = {}
+    """Read what :func:`write_skipped` wrote, if anything."""
+    skipped: dict[str, list[Skipped]] = {}
     for row in read_table(path) if path.is_file() else ():
         require({"domain", "path", "reason"} <= row.keys(), f"The table {path} is not of a run: adapt again.")
-        found.setdefault(row["domain"], []).append(Skipped(row["path"], row["reason"]))
-    return found
+        skipped.setdefault(row["domain"], []).append(Skipped(row["path"], row["reason"]))
+    return skipped
 
 
 def write_frame(path: Path, table: pd.DataFrame) -> None:
-    """A table whose texts a spreadsheet does not run."""
+    """Write a table whose texts a spreadsheet does not run."""
     with new_table(path, table.columns) as write:
         for row in table.itertuples(index=False, name=None):
             write(row)
 
 
 def read_frame(path: Path, figures: Iterable[str]) -> pd.DataFrame:
-    """What :func:`write_frame` wrote; `figures` are columns of numbers, if they are there."""
+    """Read what :func:`write_frame` wrote; `figures` are columns of numbers, if they exist."""
     rows = read_table(path)
     "".join(text for row in rows for cell in row.items() for text in cell).encode()  # ValueError: no text
     table = pd.DataFrame(rows, dtype=object)
@@ -151,7 +151,7 @@ def read_frame(path: Path, figures: Iterable[str]) -> pd.DataFrame:
 
 
 def read_presence(path: Path, classes: list[Any]) -> list[dict[str, str]]:
-    """What was written of the presence of these classes, in their order, as text."""
+    """Read the presence of these classes, in their order, as text."""
     try:
         rows = read_table(path)
         right = [row["class"] for row in rows] == [str(c) for c in classes]
@@ -167,7 +167,7 @@ def read_presence(path: Path, classes: list[Any]) -> list[dict[str, str]]:
 
 
 def write_results(path: Path, results: dict[str, Any], model_digest: str) -> None:
-    """Write what came out of a run as JSON, with a checksum over all of it and the digest of the model."""
+    """Write the results of a run as JSON, with a checksum over all of it and the digest of the model."""
     content = {"format": RESULTS_FORMAT, **results}
     content["checksum"] = _checksum(content, model_digest)
     text = json.dumps(content, ensure_ascii=False, indent=1)
@@ -194,7 +194,7 @@ def _checksum(content: dict[str, Any], model_digest: str) -> str:
 
 
 def write_evaluations(path: Path, evaluations: Iterable[Evaluation]) -> None:
-    """Every look at the target, so that accuracy over time can be worked out by those who hold labels."""
+    """Write every evaluation, so that those who hold labels can compute accuracy over time."""
     rows = [vars(e) for e in evaluations]
     scores = sorted({name for row in rows for name in row["scores"]})
     columns = {key: np.array([row[key] for row in rows]) for key in rows[0] if key != "scores"} if rows else {}
@@ -206,17 +206,17 @@ def write_evaluations(path: Path, evaluations: Iterable[Evaluation]) -> None:
 
 
 def read_evaluations(path: Path) -> list[Evaluation]:
-    """What :func:`write_evaluations` wrote; nothing in the file can run code."""
+    """Read what :func:`write_evaluations` wrote; nothing in the file can run code."""
     try:
         with np.load(path, allow_pickle=False) as file:
             columns = {key: file[key] for key in file.files}
-        plain = {key: values for key, values in columns.items() if not key.startswith("scores.")}
+        single = {key: values for key, values in columns.items() if not key.startswith("scores.")}
         return [
             Evaluation(
-                **{k: v[i] if v.ndim > 1 else v[i].item() for k, v in plain.items()},
+                **{k: v[i] if v.ndim > 1 else v[i].item() for k, v in single.items()},
                 scores={k[7:]: float(v[i]) for k, v in columns.items() if k.startswith("scores.")},
             )
-            for i in range(len(next(iter(plain.values()), ())))
+            for i in range(len(next(iter(single.values()), ())))
         ]
     except Exception as error:
         raise UserError(
