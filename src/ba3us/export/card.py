@@ -147,8 +147,7 @@ def _presence(rows: list[dict[str, str]]) -> str:
         [verbatim(row["class"]), prose(row["present"]), *(f"{_number(row[column]):.1%}" for column in figures)]
         for row in listed
     ]
-    absent = len(rows) - len(listed)
-    return f"{table(head, cells)}\n\n{absent} of {len(rows)} classes are absent."
+    return f"{table(head, cells)}\n\n{len(rows) - len(listed)} of {len(rows)} classes are absent."
 
 
 def _number(text: str) -> float:

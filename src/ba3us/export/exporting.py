@@ -199,7 +199,10 @@ def export(
     loaded = Run.load(folder)
     classes = loaded.model.blueprint.classes
     presence = files.read_presence(folder / files.PRESENCE, classes)
-    kept = _present(presence, folder) if present_only else None
+    kept = None
+    if present_only:
+        kept = [number for number, row in enumerate(presence) if row["present"] != "absent"]
+        require(bool(kept), f"The run {folder} has no present or uncertain class: leave `present_only` out.")
     network = InferenceModel(loaded.model, kept)
     names = classes if kept is None else [classes[number] for number in kept]
     with new_files(out) as part, new_file(card) as page:
@@ -224,10 +227,3 @@ def export(
         "largest_difference": largest,
         "checked_on": samples.origin,
     }
-
-
-def _present(presence: list[dict[str, str]], folder: Path) -> list[int]:
-    """Return the numbers of the classes that are not absent."""
-    kept = [number for number, row in enumerate(presence) if row["present"] != "absent"]
-    require(bool(kept), f"The run {folder} has no present or uncertain class: leave `present_only` out.")
-    return kept
