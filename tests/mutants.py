@@ -63,7 +63,7 @@ def without_name(text: str) -> Change:
     return change
 
 
-def replaced(old: str, new: str) -> Change:
+def replaced(old: str, new: str, times: int = 1) -> Change:
     """Put the expression `new` in place of the expression `old`, both as Python writes them."""
 
     class Replace(ast.NodeTransformer):
@@ -78,7 +78,7 @@ def replaced(old: str, new: str) -> Change:
     def change(tree: ast.AST) -> int:
         visitor = Replace()
         visitor.visit(tree)
-        return visitor.count
+        return visitor.count - times + 1
 
     return change
 
@@ -101,7 +101,91 @@ def returns(expression: str) -> Change:
 
 # --- the list -----------------------------------------------------------------------------------------------
 
-MUTANTS: list[Mutant] = []
+RUN, SPEC, MODEL, IMAGES = (f"tests/run/test_{name}.py" for name in ("run", "spec", "model", "image_run"))
+RULES, LOOP, RESUME = (f"tests/training/test_{name}.py" for name in ("rules", "loop", "resume"))
+STUDY, DATABASE, DAMAGE = (f"tests/bench/test_bench_{name}.py" for name in ("study", "database", "damage"))
+SCORING, LABELS, BA3US = (
+    "tests/assess/test_scoring.py",
+    "tests/assess/test_target_labels.py",
+    "tests/methods/test_ba3us.py",
+)
+
+MUTANTS = [
+    Mutant(
+        "run: seed not passed on", "run/train.py:train_one", replaced("spec.seed", "0", 2), f"{RUN} {IMAGES}"
+    ),
+    Mutant("run: selection rule ignored", "run/train.py:train_one", without_argument("rule"), RUN),
+    Mutant(
+        "run: precision ignored",
+        "run/train.py:train_one",
+        replaced("PRECISIONS[spec.precision]", "'32-true'"),
+        IMAGES,
+    ),
+    Mutant(
+        "run: presence of the first evaluation",
+        "run/train.py:train_one",
+        replaced(
+            "presence_table(best, opened.classes)", "presence_table(result.evaluations[0], opened.classes)"
+        ),
+        RUN,
+    ),
+    Mutant(
+        "resume: identity without the threads",
+        "run/train.py:train_one",
+        replaced("(process_group.size, torch.get_num_threads())", "process_group.size"),
+        RUN,
+    ),
+    Mutant(
+        "resume: identity without the arrays' labels",
+        "run/arrays.py:OpenedArrays.content",
+        without_name("self.labels"),
+        RUN,
+    ),
+    Mutant(
+        "results: checksum not compared",
+        "run/storage.py:read_results",
+        replaced("checksum == _checksum(content, model_digest)", "True"),
+        "tests/run/test_damaged_run.py",
+    ),
+    Mutant(
+        "spec: published settings ignored",
+        "run/spec.py:Spec.method_options",
+        replaced("self.protocol", "None"),
+        SPEC,
+    ),
+    Mutant(
+        "rules: the later of equals",
+        "training/evaluation.py:SelectionRule.prefers",
+        returns("score >= best"),
+        RULES,
+    ),
+    Mutant("bench: key without the seed", "bench/jobs.py:Job.spec", without_name("'seed'"), DATABASE),
+    Mutant("bench: key without the data", "bench/jobs.py:Job.spec", without_name("'data'"), DATABASE),
+    Mutant(
+        "bench: published settings ignored",
+        "bench/jobs.py:_method_options",
+        without_argument("protocol"),
+        STUDY,
+    ),
+    Mutant("scoring: last is the first", "assess/scoring.py:scored", replaced("rows[-1]", "rows[0]"), SCORING),
+    Mutant(
+        "tables: formulas are not marked", "data/files.py:escaped", returns("cell"), "tests/data/test_tables.py"
+    ),
+    Mutant(
+        "report: names are not escaped",
+        "report/page.py:html",
+        replaced("True", "False", 3),
+        "tests/report/test_run_page.py",
+    ),
+    Mutant(
+        "loop: the last weights are kept",
+        "training/loop.py:Trainer.evaluate",
+        negated("self.rule.prefers(evaluation.score, self.best_score)"),
+        f"{LOOP} {RULES}",
+    ),
+    Mutant("ba3us: nothing is borrowed", "methods/ba3us.py:BA3US.borrow", returns("0"), BA3US),
+    Mutant("ba3us: class weights are never read", "methods/ba3us.py:BA3US.refresh", returns("None"), BA3US),
+]
 
 
 # --- trying them --------------------------------------------------------------------------------------------
