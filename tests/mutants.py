@@ -155,8 +155,10 @@ MUTANTS = [
     ),
     Mutant(
         "rules: the later of equals",
-        "training/evaluation.py:SelectionRule.prefers",
-        returns("score >= best"),
+        "training/loop.py:Trainer.evaluate",
+        replaced(
+            "self.rule.latest and evaluation.score == self.best_score", "evaluation.score == self.best_score"
+        ),
         RULES,
     ),
     Mutant("bench: key without the seed", "bench/jobs.py:Job.spec", without_name("'seed'"), DATABASE),
@@ -180,7 +182,7 @@ MUTANTS = [
     Mutant(
         "loop: the last weights are kept",
         "training/loop.py:Trainer.evaluate",
-        negated("self.rule.prefers(evaluation.score, self.best_score)"),
+        negated("candidate and (evaluation.score > self.best_score or tie_counts)"),
         f"{LOOP} {RULES}",
     ),
     Mutant("ba3us: nothing is borrowed", "methods/ba3us.py:BA3US.borrow", returns("0"), BA3US),
