@@ -187,6 +187,6 @@ class Model:
 def _digest(header: str, state: dict[str, Tensor]) -> str:
     hasher = hashlib.blake2b(header.encode(), digest_size=16)
     for name in sorted(state):
-        hasher.update(name.encode())
+        hasher.update(repr((name, state[name].dtype, tuple(state[name].shape))).encode())
         hasher.update(state[name].contiguous().view(-1).view(torch.uint8).numpy().data)
     return hasher.hexdigest()
