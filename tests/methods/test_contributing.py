@@ -20,7 +20,7 @@ GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 @pytest.fixture
 def example(tmp_path, monkeypatch):
     """Import the guide's code block as a file; forget the method it registers afterwards."""
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
     (tmp_path / "guides_example.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     before = set(registry._ENTRIES)
