@@ -6,9 +6,9 @@ WORKERS ?= 2
 PYTEST := -m pytest -n $(WORKERS)
 # every layer that meets another package, by the files that do most of it in the least time
 LOWEST_TESTS := tests/data tests/test_estimator.py tests/methods/test_contract.py $(wildcard tests/test_golden*.py) \
-	tests/test_extras.py tests/engine/test_run.py tests/engine/test_predictions.py tests/bench/test_bench_database.py \
+	tests/test_extras.py tests/run/test_run.py tests/run/test_predictions.py tests/bench/test_bench_database.py \
 	tests/bench/test_bench_study.py tests/bench/test_bench_tables.py tests/bench/test_bench_protocol.py \
-	tests/paper/test_figures.py tests/report/test_run_page.py tests/selection tests/nn
+	tests/paper/test_figures.py tests/report/test_run_page.py tests/assess tests/nn
 
 SECONDS := 600
 

@@ -125,7 +125,7 @@ def of_pair(data: Data, *pair: str) -> dict:
         here = np.isin(yt, some)
         found, names = sight(x, y, xt[here])
         if number == 0:
-            accuracy = np.mean(names[found.seen] == yt[random_indices(len(yt), MOST_TARGET)])
+            accuracy = np.mean(names[found.predicted] == yt[random_indices(len(yt), MOST_TARGET)])
             kappa, seen = found.kappa, len(found.classes())
         clean.append(said(found, names))
         for one in some if number == 0 else some[:1]:

@@ -97,7 +97,7 @@ def test_arrays(x, y, xt, sentence):
         ({"steps": 1.5}, "Option 'steps' is 1.5: it must be a whole number"),
         ({"batch_size": 0}, "Option 'batch_size' is 0"),
         ({"random_state": -1}, "random_state is -1: it must be 0 or more"),
-        ({"selection": "entrpy"}, "The `selection` 'entrpy' is for named methods: .* name a `method`"),
+        ({"selection": "entrpy"}, "`selection` 'entrpy' is for named methods: .* name a `method`"),
         ({"method": "dann", "selection": "entrpy"}, "did you mean 'entropy'"),
         ({"task": "A->W"}, "The task 'A->W' is given without a protocol: add a `protocol`"),
         ({"device": "tpu"}, "Unknown accelerator 'tpu'"),

@@ -37,7 +37,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == wanted
     kinds = {Path(name).suffix for name in held}
-    assert {".py", ".yaml", ".html", ".css", ".js", ".json", ".csv", ".md"} <= kinds
+    assert {".py", ".yaml", ".html", ".css", ".js", ".csv", ".md"} <= kinds
     assert not kinds & {".npz", ".npy", ".pt", ".pth", ".safetensors", ".png", ".jpg", ".sqlite"}
 
 

@@ -1,4 +1,4 @@
-"""Partial domain adaptation: BA³US, the systems it is compared with, and trust without target labels."""
+"""Partial domain adaptation: BA³US, the methods it is compared with, and trust without target labels."""
 
 from typing import TYPE_CHECKING, Any
 

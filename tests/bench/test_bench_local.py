@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import multiprocessing
 import os
 import signal
@@ -175,7 +176,8 @@ def test_the_line_of_progress_counts_parts_of_runs(tmp_path, capsys, monkeypatch
 
 
 def test_updates_are_told_as_shares_of_all_phases(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules[execute.__module__], "_INTERVAL", 0.0)
+    clock = itertools.count(step=10)
+    monkeypatch.setattr(sys.modules[execute.__module__].time, "monotonic", lambda: next(clock))
     shares: list[float] = []
     options = FAST | {"warmup_steps": 4}
     for name in ("dann", "auto"):

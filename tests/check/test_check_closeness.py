@@ -28,7 +28,7 @@ def sight(x, y, xt) -> Sight:
 
 
 def findings(found: Sight) -> list[Finding]:
-    rows = [f"row {row}" for row in range(len(found.seen))]
+    rows = [f"row {row}" for row in range(len(found.predicted))]
     vectors = SimpleNamespace(classes=NAMES, target_names=rows)
     return [*closeness.unknown_class(SimpleNamespace(vectors=vectors, closeness=(None, found, None)))]
 

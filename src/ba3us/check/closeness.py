@@ -102,7 +102,7 @@ def unknown_class(domains: Domains) -> Iterator[Finding]:
     undecided = sight.undecided
     if len(undecided) < max(LEAST, UNKNOWN * len(sight.margin)):
         return
-    both = np.stack([sight.seen[undecided], sight.between[undecided]])
+    both = np.stack([sight.predicted[undecided], sight.between[undecided]])
     pairs, counts = np.unique(both, axis=1, return_counts=True)
     between = [f"{names[a]} and {names[b]}" for a, b in pairs[:, np.argsort(-counts, kind="stable")].T]
     items = [rows[row] for row in undecided]

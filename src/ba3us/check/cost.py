@@ -47,16 +47,16 @@ def of_backbone(backbone: Backbone, rows: tuple[int, int], config: MethodOptions
     drawn = steps * batch
     evaluated = 11 * rows[1]
     tail, whole = _timed(backbone, "tail"), _timed(backbone, "all")
-    seen = sum(rows) * _VIEWS * tail.front
+    features = sum(rows) * _VIEWS * tail.front
     return (
-        Cost(NAMED, "tail", seen + drawn * tail.step + evaluated * tail.rest, tail.memory(batch), steps),
+        Cost(NAMED, "tail", features + drawn * tail.step + evaluated * tail.rest, tail.memory(batch), steps),
         Cost(NAMED, "all", drawn * whole.step + evaluated * whole.rest, whole.memory(batch), steps),
     )
 
 
-def of_depths(backbone: Backbone, rows: tuple[int, int], seen: OpenedArrays) -> tuple[Cost, ...]:
+def of_depths(backbone: Backbone, rows: tuple[int, int], features: OpenedArrays) -> tuple[Cost, ...]:
     """The automatic choice, and a named method at each depth; vectors of some images are `seen` already."""
-    on_vectors, unseen = of_head(seen), sum(rows) - sum(seen.rows)
+    on_vectors, unseen = of_head(features), sum(rows) - sum(features.rows)
     if unseen > 0:
         x = torch.randn(_IMAGES, 3, backbone.size, backbone.size).to(memory_format=torch.channels_last)
         with torch.no_grad():
@@ -107,11 +107,11 @@ def _timed(backbone: Backbone, train: str) -> _Timed:
     x = torch.randn(_IMAGES, 3, backbone.size, backbone.size).to(memory_format=torch.channels_last)
     with torch.no_grad():
         front = _seconds(parts.front, x) if parts.front is not None else 0.0
-        seen = x if parts.front is None else parts.front(x)
-        rest = _seconds(parts.body.eval(), seen)
-    step = _seconds(parts.body.train(), seen, backward=True)
+        features = x if parts.front is None else parts.front(x)
+        rest = _seconds(parts.body.eval(), features)
+    step = _seconds(parts.body.train(), features, backward=True)
     weights = sum(p.numel() * p.element_size() for p in parts.body.parameters())
-    return _Timed(front, rest, step, _kept_for_backward(parts.body, seen), weights)
+    return _Timed(front, rest, step, _kept_for_backward(parts.body, features), weights)
 
 
 def _seconds(module: nn.Module, x: Tensor, backward: bool = False) -> float:

@@ -107,7 +107,7 @@ class Domains:
         for one, other in confusion.same():  # one class, else the target would lie between the two
             labels[labels == other] = one
         sight = Sight.of(target, source, labels, len(vectors.classes))
-        return confusion, sight, accuracy(source, labels, target, sight.seen)
+        return confusion, sight, accuracy(source, labels, target, sight.predicted)
 
     def figures(self) -> dict[str, Any]:
         """Figures of the vectors, for people and machines."""
@@ -141,15 +141,15 @@ def sample_source(labels: np.ndarray, most: int = MOST_SOURCE) -> np.ndarray:
     return np.sort(rng.permutation(chosen)[: 2 * most])
 
 
-def accuracy(source: np.ndarray, labels: np.ndarray, target: np.ndarray, seen: np.ndarray) -> float | None:
+def accuracy(source: np.ndarray, labels: np.ndarray, target: np.ndarray, predicted: np.ndarray) -> float | None:
     """Cross-validated accuracy of telling the domains apart, each counting half: 0.5 not at all, 1 always.
 
     Source rows are drawn in the shares of the classes `seen` in the target, so that a class that the target
     has not got does not count as distance. None if there are too few rows.
     """
     rng = np.random.default_rng(0)
-    shares = np.bincount(seen, minlength=int(labels.max()) + 1) / len(seen)
-    per_class = np.maximum(1, np.round(min(MOST_ROWS, len(seen)) * shares)).astype(int)
+    shares = np.bincount(predicted, minlength=int(labels.max()) + 1) / len(predicted)
+    per_class = np.maximum(1, np.round(min(MOST_ROWS, len(predicted)) * shares)).astype(int)
     drawn = np.concatenate(
         [rng.permutation(np.flatnonzero(labels == c))[: per_class[c]] for c in np.flatnonzero(shares)]
     )
@@ -222,7 +222,7 @@ class Confusion:
     """What each source row looks like, itself left out."""
 
     labels: np.ndarray
-    seen: np.ndarray  # the class it is nearest to
+    predicted: np.ndarray  # the class it is nearest to
     classes: int
 
     @classmethod
@@ -235,18 +235,18 @@ class Confusion:
     def shares(self) -> np.ndarray:
         """[a, b]: how much of class a looks like class b; classes of a single row say nothing."""
         table = np.zeros((self.classes, self.classes))
-        np.add.at(table, (self.labels, self.seen), 1.0)
+        np.add.at(table, (self.labels, self.predicted), 1.0)
         counts = table.sum(axis=1, keepdims=True)
         return np.divide(table, counts, out=np.zeros_like(table), where=counts > 1)
 
     @property
     def accuracy(self) -> float:
         """How often a row looks like its own class."""
-        return float(np.mean(self.labels == self.seen))
+        return float(np.mean(self.labels == self.predicted))
 
     def rows(self, one: int, other: int) -> np.ndarray:
         """Rows of a class that look like another."""
-        return np.flatnonzero((self.labels == one) & (self.seen == other))
+        return np.flatnonzero((self.labels == one) & (self.predicted == other))
 
     def same(self) -> list[tuple[int, int]]:
         """Pairs of classes that hold the same things."""
@@ -277,7 +277,7 @@ class Sight:
         How well neighbours agree in their class: 1 always, 0 as by chance.
     """
 
-    seen: np.ndarray
+    predicted: np.ndarray
     margin: np.ndarray
     between: np.ndarray
     kappa: float
@@ -288,13 +288,13 @@ class Sight:
         close = to_classes(target, source, labels, classes)
         order = np.argsort(close, axis=1)
         near = Neighbours.among(torch.from_numpy(target), torch.zeros(target.shape[1]))
-        seen, between = order[:, -1], order[:, -2]
+        predicted, between = order[:, -1], order[:, -2]
         each = np.arange(len(close))
-        margin = close[each, seen] - close[each, between]
+        margin = close[each, predicted] - close[each, between]
         margin = (margin + margin[near.index].sum(axis=1)) / (1 + near.index.shape[1])
         usual = float(np.median(margin))
         margin = margin / usual if usual > 0 else np.ones_like(margin)
-        return cls(seen, margin, between, near.kappa(seen))
+        return cls(predicted, margin, between, near.kappa(predicted))
 
     @property
     def undecided(self) -> np.ndarray:
@@ -304,5 +304,5 @@ class Sight:
 
     def classes(self) -> list[int]:
         """Classes that at least three rows and one in a hundred look like: roughly, those that are present."""
-        counts = np.bincount(self.seen)
-        return np.flatnonzero(counts >= max(3, 0.01 * len(self.seen))).tolist()
+        counts = np.bincount(self.predicted)
+        return np.flatnonzero(counts >= max(3, 0.01 * len(self.predicted))).tolist()

@@ -56,13 +56,13 @@ class Report:
     @classmethod
     def of(cls, findings: Iterable[Finding], facts: dict[str, Any], passed_over: Sequence[str] = ()) -> Report:
         """With the findings in order; within a level as they came."""
-        return cls(sorted(findings, key=lambda found: LEVELS.index(found.level)), facts, list(passed_over))
+        return cls(sorted(findings, key=lambda finding: LEVELS.index(finding.level)), facts, list(passed_over))
 
     def summary(self) -> dict[str, Any]:
         """For machines."""
-        counts = {level: sum(found.level == level for found in self.findings) for level in LEVELS}
+        counts = {level: sum(finding.level == level for finding in self.findings) for level in LEVELS}
         return {
-            "findings": [asdict(found) | {"items": list(found.items)} for found in self.findings],
+            "findings": [asdict(finding) | {"items": list(finding.items)} for finding in self.findings],
             "counts": counts,
             "facts": self.facts,
             "passed_over": self.passed_over,

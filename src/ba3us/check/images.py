@@ -127,9 +127,9 @@ class ImageDomains(Domains):
         if self.vectors is None:
             return None
         say("Timing a step of each depth", self.show)
-        seen = self.vectors
-        samples = ArraySamples(seen.source.shape[1:])
-        opened = OpenedArrays(samples, seen.source, seen.labels, seen.target, list(seen.classes))
+        vectors = self.vectors
+        samples = ArraySamples(vectors.source.shape[1:])
+        opened = OpenedArrays(samples, vectors.source, vectors.labels, vectors.target, list(vectors.classes))
         rows = len(self.names["source"]), len(self.names["target"])
         return [cost.to_dict(each) for each in cost.of_depths(self.backbone, rows, opened)]
 

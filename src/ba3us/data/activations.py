@@ -178,12 +178,12 @@ class FrozenTarget(Target):
                     missing, at = self._store.missing(keys, at)
                     if missing and not self._store.make_room(1):
                         return
-                    positions, made = np.array(missing, dtype=np.int64), []
+                    positions, batches = np.array(missing, dtype=np.int64), []
                     for part in self._computed(positions // views, positions % views + CENTRE):
-                        made.append(part)
-                        progress_bar.update(missing[min(len(made) * self._batch_size, len(missing)) - 1])
-                    if made:
-                        self._store.add([keys[p] for p in missing], np.concatenate(made))
+                        batches.append(part)
+                        progress_bar.update(missing[min(len(batches) * self._batch_size, len(missing)) - 1])
+                    if batches:
+                        self._store.add([keys[p] for p in missing], np.concatenate(batches))
                 progress_bar.update(at)
 
     def _computed(self, rows: np.ndarray, views: np.ndarray) -> Iterator[np.ndarray]:

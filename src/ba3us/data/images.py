@@ -264,7 +264,7 @@ def folder_names(names: Sequence[str], labels: np.ndarray) -> list[str]:
     folders = defaultdict(set)
     for name, label in zip(names, labels.tolist()):
         folders[label].add(Path(name).parent.name)
-    single = [next(iter(found)) for found in folders.values() if len(found) == 1]
+    single = [next(iter(names)) for names in folders.values() if len(names) == 1]
     one_to_one = len(set(single)) == len(folders) and all(single)
     return [
         next(iter(folders[label])) if one_to_one and label in folders else str(label)

@@ -199,12 +199,14 @@ def export(
     loaded = Run.load(folder)
     classes = loaded.model.blueprint.classes
     presence = files.read_presence(folder / files.PRESENCE, classes)
-    kept = None
+    kept_classes = None
     if present_only:
-        kept = [number for number, row in enumerate(presence) if row["present"] != "absent"]
-        require(bool(kept), f"The run {folder} has no present or uncertain class: leave `present_only` out.")
-    network = InferenceModel(loaded.model, kept)
-    names = classes if kept is None else [classes[number] for number in kept]
+        kept_classes = [number for number, row in enumerate(presence) if row["present"] != "absent"]
+        require(
+            bool(kept_classes), f"The run {folder} has no present or uncertain class: leave `present_only` out."
+        )
+    network = InferenceModel(loaded.model, kept_classes)
+    names = classes if kept_classes is None else [classes[number] for number in kept_classes]
     with new_files(out) as part, new_file(card) as page:
         say("Exporting", show)
         opset = write(part, network, description(loaded.model, names))

@@ -242,8 +242,8 @@ class Method(nn.Module):
     @classmethod
     def head(cls, options: MethodOptions) -> Head:
         """The layers on the backbone."""
-        kept, norm = options.keep_classifier, options.bottleneck_norm
-        return Head(None if kept else options.bottleneck, batch_norm=norm, relu=norm, keep_classifier=kept)
+        keep, norm = options.keep_classifier, options.bottleneck_norm
+        return Head(None if keep else options.bottleneck, batch_norm=norm, relu=norm, keep_classifier=keep)
 
     def recipe(self) -> Recipe:
         """How to train it. Default: an optional source-only warm-up, then one phase of `steps` steps."""

@@ -80,8 +80,8 @@ def by_epochs(
     """
     images = IMAGES[protocol]
     pairs = {task: task.split("->") for task in TASKS[protocol]}
-    kept = 0 if closed else 1
-    return {task: count(images[source][0], images[target][kept]) for task, (source, target) in pairs.items()}
+    column = 0 if closed else 1
+    return {task: count(images[source][0], images[target][column]) for task, (source, target) in pairs.items()}
 
 
 _M = TypeVar("_M", bound=type[Method])
@@ -116,8 +116,8 @@ class Entry:
         require(protocol in self.protocols, f"{missing}: leave the protocol out for defaults.")
         known = task is None or task in TASKS[protocol]
         require(known, f"Unknown task {task!r} of {protocol!r}: {did_you_mean(str(task), TASKS[protocol])}")
-        found = self.protocols[protocol]
-        return {**COMMON, **found.settings, **found.tasks.get(task or "", {})}
+        published = self.protocols[protocol]
+        return {**COMMON, **published.settings, **published.tasks.get(task or "", {})}
 
     def settings_note(
         self, options: MethodOptions, protocol: str | None = None, task: str | None = None
@@ -127,9 +127,9 @@ class Entry:
         given = " with " + ", ".join(f"{name}={value!r}" for name, value in changed.items()) if changed else ""
         if protocol is None:
             return f"ba3us defaults{given}"
-        found = self.protocols[protocol]
-        note, tuned = (f": {found.note}" if found.note else ""), "; tuned per task with target labels"
-        return f"published ({protocol}{note}){given}{tuned if found.oracle else ''}"
+        published = self.protocols[protocol]
+        note, tuned = (f": {published.note}" if published.note else ""), "; tuned per task with target labels"
+        return f"published ({protocol}{note}){given}{tuned if published.oracle else ''}"
 
     def departures(self, protocol: str) -> dict[str, Any]:
         """What was published for a protocol where the defaults differ; "by task" where tasks have their own."""
@@ -149,8 +149,8 @@ class Entry:
         options = _resolved(self.options())
         own = {n: v for n, v in dataclasses.asdict(self.options()).items() if n not in common or v != common[n]}
         published: dict[str, dict[str, Any]] = {
-            protocol: {"note": found.note, "oracle": found.oracle, "departures": self.departures(protocol)}
-            for protocol, found in self.protocols.items()
+            protocol: {"note": each.note, "oracle": each.oracle, "departures": self.departures(protocol)}
+            for protocol, each in self.protocols.items()
         }
         return {
             "name": self.name,
@@ -158,7 +158,7 @@ class Entry:
             "needs": list(self.info.needs),
             "settings": self.defaults_note(),
             "own_options": own,
-            "defaults": {name: options[name] for found in published.values() for name in found["departures"]},
+            "defaults": {name: options[name] for each in published.values() for name in each["departures"]},
             "published": published,
         }
 

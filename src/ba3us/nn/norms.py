@@ -81,15 +81,15 @@ class TransNorm(nn.Module):
     @classmethod
     def like(cls, norm: nn.modules.batchnorm._BatchNorm) -> TransNorm:
         """From a batch norm layer, whose running statistics go into both domains' copies."""
-        made = cls(norm.num_features, norm.eps, 0.1 if norm.momentum is None else norm.momentum)
+        layer = cls(norm.num_features, norm.eps, 0.1 if norm.momentum is None else norm.momentum)
         with torch.no_grad():
             if norm.affine:
-                made.weight.copy_(norm.weight)
-                made.bias.copy_(norm.bias)
+                layer.weight.copy_(norm.weight)
+                layer.bias.copy_(norm.bias)
             for domain in ("source", "target") if norm.running_mean is not None else ():
-                getattr(made, f"running_mean_{domain}").copy_(norm.running_mean)
-                getattr(made, f"running_var_{domain}").copy_(norm.running_var)
-        return made
+                getattr(layer, f"running_mean_{domain}").copy_(norm.running_mean)
+                getattr(layer, f"running_var_{domain}").copy_(norm.running_var)
+        return layer
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, C, …] → the same shape."""
@@ -135,8 +135,8 @@ def swap_batch_norm(module: nn.Module) -> None:
             setattr(module, name, TransNorm1d.like(child))
         elif isinstance(child, nn.BatchNorm2d):
             rest = [getattr(child, part) for part in ("drop", "act") if hasattr(child, part)]
-            made = TransNorm2d.like(child)
-            setattr(module, name, nn.Sequential(made, *rest) if rest else made)
+            layer = TransNorm2d.like(child)
+            setattr(module, name, nn.Sequential(layer, *rest) if rest else layer)
         elif isinstance(child, nn.modules.batchnorm._BatchNorm):
             raise UserError(f"TransNorm can't replace a {type(child).__name__} layer: choose another backbone.")
         else:

@@ -231,7 +231,7 @@ class CurveAxes(NamedTuple):
 
 
 def curves(
-    title: str, summary: str, drawn: Sequence[Curve], course: CurveAxes, *, bounds: Sequence[float] = (),
+    title: str, summary: str, drawn: Sequence[Curve], steps_axis: CurveAxes, *, bounds: Sequence[float] = (),
     percent: bool = False, small: bool = False,
 ) -> Chart:  # fmt: skip
     """Curves over the training steps. The selected evaluation is marked; the axis reaches to the `bounds`."""
@@ -240,18 +240,18 @@ def curves(
     with _plot(width, height) as plot:
         axes = plot.axes
         _fit(axes.yaxis, [v for curve in drawn for v in curve.values], *bounds, percent=percent)
-        _fit(axes.xaxis, [], 0, course.end)
+        _fit(axes.xaxis, [], 0, steps_axis.end)
         axes.spines["left"].set_visible(False)
         axes.grid(axis="y")
         axes.set_xlabel("training steps")
         top: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "va": "bottom"}
-        for start, name in course.phases if len(course.phases) > 1 else ():
+        for start, name in steps_axis.phases if len(steps_axis.phases) > 1 else ():
             axes.axvline(start, color=_GRID, linewidth=1)
             if not small:
                 plot.text(start, 1.02, name, "faint", **top)
-        plot.add(axes.axvline(course.selected), "selected")
-        late = course.selected > 0.9 * course.end
-        plot.text(course.selected, 1.02, "selected", ha="right" if late else "center", **top)
+        plot.add(axes.axvline(steps_axis.selected), "selected")
+        late = steps_axis.selected > 0.9 * steps_axis.end
+        plot.text(steps_axis.selected, 1.02, "selected", ha="right" if late else "center", **top)
         for number, curve in enumerate(drawn):
             points = [(step, v) for step, v in zip(curve.steps, curve.values) if math.isfinite(v)]
             if not points:

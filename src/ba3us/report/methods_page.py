@@ -51,11 +51,14 @@ def _published(entry: dict[str, Any]) -> list[str]:
         return ["", "No published settings are on record; the defaults are ba3us defaults."]
     lines = ["", *_table(("option", "default", *published))]
     for name, default in entry["defaults"].items():
-        values = [found["departures"].get(name, "as default") for found in published.values()]
+        values = [
+            published_settings["departures"].get(name, "as default")
+            for published_settings in published.values()
+        ]
         lines.append(_row(f"`{name}`", *map(_value, (default, *values))))
-    for protocol, found in published.items():
-        notes = [found["note"]] if found["note"] else []
-        notes += ["tuned per task with target labels"] if found["oracle"] else []
+    for protocol, published_settings in published.items():
+        notes = [published_settings["note"]] if published_settings["note"] else []
+        notes += ["tuned per task with target labels"] if published_settings["oracle"] else []
         lines += ["", f"{protocol}: {'; '.join(notes)}."] if notes else []
     return lines
 

@@ -75,12 +75,12 @@ def run_page(report: RunReport) -> Page:
     lead: list[Part] = [_verdict(report)]
     if run.calibration is not None:
         lead.append(Words(" ".join(run.calibration.summary()), aside=True))
-    made = [section(report) for section in _SECTIONS]
+    sections = [section(report) for section in _SECTIONS]
     return Page(
         title=" → ".join(Path(path).stem if path else "arrays" for path in (spec.source, spec.target)),
         subtitle=" · ".join(subtitle),
         lead=lead,
-        sections=[section for section in made if section is not None],
+        sections=[section for section in sections if section is not None],
         footer=f"Made by ba3us {about['version']} from the run {report.folder.absolute().name}. "
         "Everything is in this one file; it loads nothing.",
     )
