@@ -46,7 +46,7 @@ _TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
         "size": (int, "Crop to this side in pixels.", "the backbone's own"),
         "ten_crop": (bool, "Offer ten crops to methods that refresh from them.", ""),
         "root": (Path, "Start the paths of list files here.", "the list's folder"),
-        "classes": (Path, "Read the class names of a list file, one per line.", "its numbers"),
+        "classes": (Path, "Read the class names of a list file, one per line.", "its folders or numbers"),
         "cache_gb": (float, "Let the cache hold so many GB; 0: keep none.", "10"),
         "workers": (int, "Decode images in so many threads.", "one per core"),
     },
