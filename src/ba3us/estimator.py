@@ -60,7 +60,7 @@ class PartialAdapter(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transform
         Use the settings published for a dataset, such as ``"office31"``, and one of its tasks, ``"A->W"``.
     selection : str or callable, default="entropy"
         Rule that selects the checkpoint of a named method: ``"entropy"`` (lowest mean entropy, the paper's
-        rule), another rule of :mod:`ba3us.training.evaluation`, ``"neighbours"``, or a function of the target's
+        rule), another rule of :mod:`ba3us.training.evaluation`, or a function of the target's
         outputs, where larger is better.
     standardize : bool, optional
         Standardise features by the source's columns, within the model. By default only where they are far from

@@ -55,7 +55,7 @@ def of_backbone(backbone: Backbone, rows: tuple[int, int], config: MethodOptions
 
 
 def of_depths(backbone: Backbone, rows: tuple[int, int], features: OpenedArrays) -> tuple[Cost, ...]:
-    """The automatic choice, and a named method at each depth; vectors of some images are `seen` already."""
+    """The automatic choice, and a named method at each depth; `features` are vectors of some of the images."""
     on_vectors, unseen = of_head(features), sum(rows) - sum(features.rows)
     if unseen > 0:
         x = torch.randn(_IMAGES, 3, backbone.size, backbone.size).to(memory_format=torch.channels_last)

@@ -144,8 +144,8 @@ def sample_source(labels: np.ndarray, most: int = MOST_SOURCE) -> np.ndarray:
 def accuracy(source: np.ndarray, labels: np.ndarray, target: np.ndarray, predicted: np.ndarray) -> float | None:
     """Cross-validated accuracy of telling the domains apart, each counting half: 0.5 not at all, 1 always.
 
-    Source rows are drawn in the shares of the classes `seen` in the target, so that a class that the target
-    has not got does not count as distance. None if there are too few rows.
+    Source samples are drawn in the proportions of the classes `predicted` in the target, so that a class that
+    the target does not hold does not count as distance. None if there are too few samples.
     """
     rng = np.random.default_rng(0)
     shares = np.bincount(predicted, minlength=int(labels.max()) + 1) / len(predicted)
@@ -266,7 +266,7 @@ class Sight:
 
     Attributes
     ----------
-    seen : int array [n]
+    predicted : int array [n]
         The class each row is nearest to.
     margin : array [n]
         How much nearer it is to that class than to the next, averaged over the row and its nearest rows of

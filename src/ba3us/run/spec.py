@@ -54,8 +54,8 @@ class Spec:
     protocol, task : str
         Use the settings published for a dataset (``office31``) and one of its tasks (``A->W``).
     selection : str or callable
-        The evaluation whose weights are used: a rule of :mod:`ba3us.training.evaluation`, ``neighbours``, or a
-        function of the target's outputs.
+        The evaluation whose weights are used: a rule of :mod:`ba3us.training.evaluation`, or a function of
+        the target's outputs.
     evaluate_every : int
         Also evaluate every so many steps of a named method, for finer curves and more checkpoints to select
         from. None: only where the method refreshes.
